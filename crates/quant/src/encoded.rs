@@ -1,0 +1,164 @@
+//! A tensor in an encoding: shape, codec and shared bytes.
+
+use crate::{Codec, Error, Problem, Spec};
+use nibble_tensor::{Bytes, Shape};
+use std::fmt;
+
+/// A tensor in an encoding. Cloning is cheap: the bytes are shared.
+///
+/// Its matrices may lie apart (the experts of a mixture are separate tensors in some files): `parts` are equal slices
+/// of the outermost dimension, one part for an ordinary tensor.
+#[derive(Clone)]
+pub struct Encoded {
+    shape: Shape,
+    codec: &'static dyn Codec,
+    parts: Vec<Bytes>,
+}
+
+/// Bytes that a tensor of `shape` takes in `spec`.
+///
+/// # Errors
+/// [`Problem::Row`] if a row would split a block; [`Problem::Overflow`] past `usize`.
+pub fn byte_len(shape: &Shape, spec: &'static Spec) -> Result<usize, Problem> {
+    let row_len = shape.row_len();
+    if !row_len.is_multiple_of(spec.block_len) {
+        return Err(Problem::Row { row_len, codec: spec.name, block_len: spec.block_len });
+    }
+    let row = (row_len / spec.block_len).checked_mul(spec.block_bytes);
+    row.and_then(|row| row.checked_mul(shape.rows())).ok_or(Problem::Overflow)
+}
+
+impl Encoded {
+    /// Joins shape, codec and bytes.
+    ///
+    /// # Errors
+    /// If a row splits a block or the number of bytes is not what the shape takes. `name` is the place in the error.
+    pub fn new(name: &str, shape: Shape, codec: &'static dyn Codec, bytes: Bytes) -> Result<Self, Error> {
+        let spec = codec.spec();
+        let expected = byte_len(&shape, spec).map_err(|p| p.at(name))?;
+        if bytes.len() != expected {
+            let problem =
+                Problem::Bytes { found: bytes.len(), shape: shape.to_string(), codec: spec.name, expected };
+            return Err(problem.at(name));
+        }
+        Ok(Self { shape, codec, parts: vec![bytes] })
+    }
+
+    /// Stacks matrices of one shape and codec along a new outermost dimension without copying them.
+    ///
+    /// Returns `None` if there are none, or they differ, or they are stacked already.
+    pub fn stack(matrices: &[Self]) -> Option<Self> {
+        let first = matrices.first()?;
+        let same = |m: &Self| m.shape == first.shape && m.name() == first.name() && m.parts.len() == 1;
+        if !matrices.iter().all(same) {
+            return None;
+        }
+        let dims: Vec<_> = [matrices.len()].iter().chain(first.shape.dims()).copied().collect();
+        let parts = matrices.iter().map(|m| m.parts[0].clone()).collect();
+        Some(Self { shape: Shape::new(&dims)?, codec: first.codec, parts })
+    }
+
+    /// Row-major shape.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The encoding.
+    pub fn codec(&self) -> &'static dyn Codec {
+        self.codec
+    }
+
+    /// The encoding's name.
+    pub fn name(&self) -> &'static str {
+        self.codec.spec().name
+    }
+
+    /// Bytes in all parts.
+    pub fn byte_len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+
+    /// The parts: equal slices of the outermost dimension, one for most tensors.
+    pub fn parts(&self) -> &[Bytes] {
+        &self.parts
+    }
+
+    /// Bytes of one row.
+    pub fn row_bytes(&self) -> usize {
+        let spec = self.codec.spec();
+        self.shape.row_len() / spec.block_len * spec.block_bytes
+    }
+
+    /// The bytes of matrix `index` of a stack of matrices `[count, rows, row_len]`; of the whole if it has two
+    /// dimensions or fewer (`index` 0).
+    pub fn matrix(&self, index: usize) -> &[u8] {
+        if self.parts.len() > 1 {
+            return &self.parts[index];
+        }
+        match self.shape.dims() {
+            [count, _, _] => {
+                let len = self.parts[0].len() / count;
+                &self.parts[0][index * len..(index + 1) * len]
+            }
+            _ => &self.parts[0],
+        }
+    }
+
+    /// Decodes one row (of all rows, counted through all matrices) into `out` (`row_len` numbers).
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        let (len, rows_per_part) = (self.row_bytes(), self.shape.rows() / self.parts.len());
+        let part = &self.parts[row / rows_per_part];
+        let start = row % rows_per_part * len;
+        self.codec.decode_row(&part[start..start + len], out);
+    }
+
+    /// All numbers, row after row.
+    pub fn decode(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.shape.elements()];
+        for (row, out) in out.chunks_exact_mut(self.shape.row_len().max(1)).enumerate() {
+            self.decode_row(row, out);
+        }
+        out
+    }
+}
+
+impl dyn Codec {
+    /// Decodes whole blocks.
+    pub fn decode_row(&self, row: &[u8], out: &mut [f32]) {
+        let spec = self.spec();
+        for (block, out) in row.chunks_exact(spec.block_bytes).zip(out.chunks_exact_mut(spec.block_len)) {
+            self.decode(block, out);
+        }
+    }
+}
+
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.shape, self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn byte_len_rejects_a_split_block() {
+        let q8_0 = codec("q8_0").spec();
+        assert_eq!(byte_len(&Shape::from([64, 32]), q8_0), Ok(2176));
+        let split = byte_len(&Shape::from([64, 33]), q8_0);
+        assert_eq!(split, Err(Problem::Row { row_len: 33, codec: "q8_0", block_len: 32 }));
+    }
+
+    #[test]
+    fn a_stack_reads_like_one_tensor() {
+        let bytes = |b: u8| Bytes::from(vec![b; 34 * 2]);
+        let part = |b| Encoded::new("t", Shape::from([2, 32]), codec("q8_0"), bytes(b)).unwrap();
+        let stack = Encoded::stack(&[part(1), part(2), part(3)]).unwrap();
+        let joined = [bytes(1), bytes(2), bytes(3)].concat();
+        let whole = Encoded::new("t", Shape::from([3, 2, 32]), codec("q8_0"), joined.into()).unwrap();
+        assert_eq!(stack.decode(), whole.decode());
+        assert_eq!(stack.matrix(2), whole.matrix(2));
+    }
+}

@@ -1,0 +1,2 @@
+//! Automation: `cargo xtask tidy`, `cargo xtask ci`.
+fn main() {}
