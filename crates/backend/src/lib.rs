@@ -1,1 +1,147 @@
-//! nibble-backend
+//! What a device must do to run graphs: plan, reserve, run steps, be read.
+//!
+//! Callers hold a `Box<dyn Backend>` and never learn which one. All that can be refused is refused by
+//! [`Backend::compile`], before any token; a [`Plan`] then runs steps without allocating.
+#![forbid(unsafe_code)]
+
+mod error;
+mod memory;
+mod step;
+
+pub use error::Error;
+pub use memory::Memory;
+pub use step::{PAGE_LEN, Sequence, Step};
+
+use nibble_graph::{Graph, Op};
+use std::{fmt, str::FromStr};
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvType {
+    /// As computed: 32 bits a number. For parity work.
+    F32,
+    /// 16 bits a number.
+    #[default]
+    F16,
+    /// Blocks of 32 in the `q8_0` layout: 8.5 bits a number.
+    Q8_0,
+    /// Blocks of 32 in the `q4_0` layout, rotated by a Hadamard transform first: 4.5 bits a number.
+    Q4_0,
+}
+
+impl KvType {
+    /// All of them with the names that users type.
+    pub const ALL: [(&'static str, Self); 4] =
+        [("f32", Self::F32), ("f16", Self::F16), ("q8_0", Self::Q8_0), ("q4_0", Self::Q4_0)];
+
+    /// Bytes that a row of `len` numbers takes; block types round up to whole blocks.
+    pub fn row_bytes(self, len: usize) -> usize {
+        match self {
+            Self::F32 => len * 4,
+            Self::F16 => len * 2,
+            Self::Q8_0 => len.div_ceil(32) * 34,
+            Self::Q4_0 => len.div_ceil(32) * 18,
+        }
+    }
+}
+
+impl fmt::Display for KvType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, _) = Self::ALL.iter().find(|(_, kv)| kv == self).expect("every type is listed");
+        f.write_str(name)
+    }
+}
+
+impl FromStr for KvType {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == s);
+        found.map(|&(_, kv)| kv).ok_or_else(|| format!("expected f32, f16, q8_0 or q4_0, found `{s}`"))
+    }
+}
+
+/// How the inputs of matrix products are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// As the backend is fastest: 8-bit integers with a scale for every 32 on the CPU.
+    #[default]
+    Auto,
+    /// As 32-bit floats everywhere. For parity work.
+    F32,
+}
+
+/// What a plan must be able to hold; all of it is reserved when the graph is compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most tokens in a step.
+    pub rows: usize,
+    /// The most rows whose outputs are wanted in a step.
+    pub wanted: usize,
+    /// The most sequences in a step.
+    pub sequences: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// Pages of [`PAGE_LEN`] positions in the bank.
+    pub pages: usize,
+    /// Slots of recurrent state: one for each live sequence and each checkpoint. 0 for graphs without state.
+    pub state_slots: usize,
+    /// How keys and values are kept.
+    pub kv: KvType,
+    /// How the inputs of matrix products are kept.
+    pub activations: Activations,
+}
+
+/// A place where graphs run.
+pub trait Backend: Send + Sync {
+    /// The device in words, for reports: name, instruction set, threads.
+    fn describe(&self) -> String;
+
+    /// Whether `compile` takes this op as it is; ops that it does not are expanded first ([`Graph::expanded`]).
+    fn runs(&self, op: &Op) -> bool;
+
+    /// What `compile` with the same arguments would reserve. Reserves nothing.
+    ///
+    /// # Errors
+    /// As `compile`, but never for lack of memory.
+    fn memory(&self, graph: &Graph, limits: &Limits) -> Result<Memory, Error>;
+
+    /// Picks kernels and reserves memory. All that can be refused is refused here.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for an op or weight that cannot run here, [`Error::Memory`] if it does not fit.
+    fn compile(&self, graph: &Graph, limits: &Limits) -> Result<Box<dyn Plan>, Error>;
+}
+
+/// A compiled graph with its reserved memory.
+pub trait Plan: Send {
+    /// What it was compiled for.
+    fn limits(&self) -> &Limits;
+
+    /// What it has reserved.
+    fn memory(&self) -> Memory;
+
+    /// Runs one step. Nothing is allocated, and a step outside the limits changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Step`] if the step breaks a rule of [`Step`] or the limits; [`Error::Device`] if the device failed.
+    fn run(&mut self, step: &Step<'_>) -> Result<(), Error>;
+
+    /// Copies row `row` of output `output` (an index into [`Graph::outputs`]) of the last step into `into`.
+    ///
+    /// # Errors
+    /// [`Error::Step`] if there is no such row or `into` has another length.
+    fn read(&mut self, output: usize, row: usize, into: &mut [f32]) -> Result<(), Error>;
+
+    /// Copies all recurrent state of slot `from` to slot `to`.
+    ///
+    /// # Errors
+    /// [`Error::Step`] if a slot is outside the limits.
+    fn copy_state(&mut self, from: u32, to: u32) -> Result<(), Error>;
+
+    /// Makes a slot the start of a sequence: all state zero.
+    ///
+    /// # Errors
+    /// [`Error::Step`] if the slot is outside the limits.
+    fn clear_state(&mut self, slot: u32) -> Result<(), Error>;
+}

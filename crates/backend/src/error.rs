@@ -1,0 +1,54 @@
+//! What a device can refuse.
+
+use thiserror::Error;
+
+/// Why a graph cannot be compiled or a step cannot run.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// An op or a weight that this device does not run.
+    #[error("{device} cannot run {what}")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// The op, the weight, the setting.
+        what: String,
+    },
+    /// It does not fit.
+    #[error("{what} needs {needed} bytes, but {available} are available")]
+    Memory {
+        /// What was to be reserved.
+        what: String,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+    /// A step that breaks a rule.
+    #[error("step refused: {what}: expected {expected}, found {found}")]
+    Step {
+        /// Which rule.
+        what: &'static str,
+        /// What it asks for.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+    /// A number that is not finite.
+    #[error("{what} is not finite at row {row}, column {column}")]
+    NotFinite {
+        /// The op and its layer.
+        what: String,
+        /// Row of the step.
+        row: usize,
+        /// Column of the value.
+        column: usize,
+    },
+    /// The device itself failed.
+    #[error("{device} failed: {what}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What it said.
+        what: String,
+    },
+}

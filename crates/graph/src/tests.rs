@@ -1,0 +1,63 @@
+use super::*;
+use nibble_quant::{Encoded, codec};
+use nibble_tensor::{Bytes, Shape};
+
+fn weight(name: &str, dims: &[usize]) -> Weight {
+    let shape = Shape::new(dims).unwrap();
+    let bytes = Bytes::from(vec![0; nibble_quant::byte_len(&shape, codec("q8_0").spec()).unwrap()]);
+    Weight::new(name, Encoded::new(name, shape, codec("q8_0"), bytes).unwrap())
+}
+
+fn small() -> Result<Graph, Error> {
+    let mut g = Graph::default();
+    let tokens = g.tokens()?;
+    let x = g.embed(tokens, weight("embed", &[100, 32]))?;
+    g.set_layer(Some(0));
+    let gate = g.matmul(x, weight("gate", &[64, 32]))?;
+    let up = g.matmul(x, weight("up", &[64, 32]))?;
+    let h = g.gated(Activation::Silu, gate, up)?;
+    let h = g.matmul(h, weight("down", &[32, 64]))?;
+    let x = g.add(x, h)?;
+    g.set_layer(None);
+    let x = g.wanted(x)?;
+    let logits = g.matmul(x, weight("embed", &[100, 32]))?;
+    let logits = g.soft_cap(logits, 30.0)?;
+    g.output(logits);
+    Ok(g)
+}
+
+#[test]
+fn a_weight_used_twice_is_held_once() {
+    let g = small().unwrap();
+    assert_eq!(g.weights.len(), 4);
+    assert_eq!(g.shape(g.outputs[0]), (Rows::Wanted, 100));
+}
+
+#[test]
+fn a_matrix_of_another_width_is_refused_with_both_shapes() {
+    let mut g = small().unwrap();
+    let x = Value(1);
+    let error = g.matmul(x, weight("odd", &[64, 96])).unwrap_err();
+    assert_eq!(error.to_string(), "matmul in the graph: expected a weight [N, 32], found [64, 96]");
+    assert!(g.push(Op::Add, &[x], &[]).is_err());
+    assert!(g.push(Op::Add, &[x, Value(99)], &[]).is_err());
+    assert!(g.push(Op::Slice { group: 16, start: 8, len: 9 }, &[x], &[]).is_err());
+}
+
+#[test]
+fn expansion_keeps_what_a_backend_runs_and_the_outputs() {
+    let g = small().unwrap();
+    let same = g.expanded(|_| true).unwrap();
+    assert_eq!(g.to_string(), same.to_string());
+    let simple = g.expanded(|op| !matches!(op, Op::Gated(_) | Op::SoftCap(_))).unwrap();
+    assert!(simple.nodes.iter().all(|n| !matches!(n.op, Op::Gated(_) | Op::SoftCap(_))));
+    assert_eq!(simple.shape(simple.outputs[0]), (Rows::Wanted, 100));
+    assert_eq!(simple.nodes.len(), g.nodes.len() + 3);
+}
+
+#[test]
+fn the_dump_shows_shapes_weights_and_layers() {
+    let dump = small().unwrap().to_string();
+    assert!(dump.contains("layer 0\n  %2 [T, 64] = matmul %1; gate [64, 32] q8_0\n"), "{dump}");
+    assert!(dump.ends_with("soft_cap %8 {cap=30}\noutput %9\n"), "{dump}");
+}
