@@ -133,6 +133,12 @@ pub trait Plan: Send {
     /// [`Error::Step`] if there is no such row or `into` has another length.
     fn read(&mut self, output: usize, row: usize, into: &mut [f32]) -> Result<(), Error>;
 
+    /// Copies the keys and values of page `from` to page `to`, in all layers.
+    ///
+    /// # Errors
+    /// [`Error::Step`] if a page is outside the limits.
+    fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Error>;
+
     /// Copies all recurrent state of slot `from` to slot `to`.
     ///
     /// # Errors
