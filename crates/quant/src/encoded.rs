@@ -44,6 +44,35 @@ impl Encoded {
         Ok(Self { shape, codec, parts: vec![bytes] })
     }
 
+    /// Rounds `numbers` (row after row) into `codec`, with a weight for each column or none.
+    ///
+    /// # Errors
+    /// [`Problem::NoEncoder`] if the codec only decodes, [`Problem::Row`] if a row splits a block,
+    /// [`Problem::Numbers`] if numbers or weights are not as many as the shape says.
+    pub fn encode(
+        name: &str,
+        shape: Shape,
+        codec: &'static dyn Codec,
+        numbers: &[f32],
+        importance: Option<&[f32]>,
+    ) -> Result<Self, Error> {
+        let spec = codec.spec();
+        let encoder = codec.encoder().ok_or_else(|| Problem::NoEncoder(spec.name).at(name))?;
+        let count = |what, found, expected| match found == expected {
+            true => Ok(()),
+            false => Err(Problem::Numbers { what, found, expected }.at(name)),
+        };
+        count("numbers", numbers.len(), shape.elements())?;
+        count("column weights", importance.map_or(shape.row_len(), <[f32]>::len), shape.row_len())?;
+        let mut bytes = vec![0; byte_len(&shape, spec).map_err(|p| p.at(name))?];
+        if !bytes.is_empty() {
+            let row_bytes = bytes.len() / shape.rows();
+            let rows = numbers.chunks_exact(shape.row_len()).zip(bytes.chunks_exact_mut(row_bytes));
+            rows.for_each(|(row, out)| encoder.encode_row(row, importance, out));
+        }
+        Self::new(name, shape, codec, bytes.into())
+    }
+
     /// Stacks matrices of one shape and codec along a new outermost dimension without copying them.
     ///
     /// Returns `None` if there are none, or they differ, or they are stacked already.
@@ -122,16 +151,6 @@ impl Encoded {
     }
 }
 
-impl dyn Codec {
-    /// Decodes whole blocks.
-    pub fn decode_row(&self, row: &[u8], out: &mut [f32]) {
-        let spec = self.spec();
-        for (block, out) in row.chunks_exact(spec.block_bytes).zip(out.chunks_exact_mut(spec.block_len)) {
-            self.decode(block, out);
-        }
-    }
-}
-
 impl fmt::Debug for Encoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.shape, self.name())
@@ -149,6 +168,23 @@ mod tests {
         assert_eq!(byte_len(&Shape::from([64, 32]), q8_0), Ok(2176));
         let split = byte_len(&Shape::from([64, 33]), q8_0);
         assert_eq!(split, Err(Problem::Row { row_len: 33, codec: "q8_0", block_len: 32 }));
+    }
+
+    #[test]
+    fn encode_refuses_what_does_not_fit() {
+        let encode = |codec_name, dims: [usize; 2], numbers: &[f32], importance: Option<&[f32]>| {
+            let encoded = Encoded::encode("t", Shape::from(dims), codec(codec_name), numbers, importance);
+            encoded.map(|t| t.decode()).map_err(|e| e.problem)
+        };
+        assert_eq!(encode("q8_0", [2, 32], &[127.0; 64], Some(&[1.0; 32])), Ok(vec![127.0; 64]));
+        assert_eq!(encode("f32", [0, 3], &[], None), Ok(vec![]));
+        assert_eq!(encode("iq1_s", [1, 256], &[0.0; 256], None), Err(Problem::NoEncoder("iq1_s")));
+        let short = Problem::Numbers { what: "numbers", found: 63, expected: 64 };
+        assert_eq!(encode("q8_0", [2, 32], &[0.0; 63], None), Err(short));
+        let weights = Problem::Numbers { what: "column weights", found: 64, expected: 32 };
+        assert_eq!(encode("q8_0", [2, 32], &[0.0; 64], Some(&[1.0; 64])), Err(weights));
+        let split = Problem::Row { row_len: 31, codec: "q8_0", block_len: 32 };
+        assert_eq!(encode("q8_0", [2, 31], &[0.0; 62], None), Err(split));
     }
 
     #[test]

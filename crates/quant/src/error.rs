@@ -40,6 +40,16 @@ pub enum Problem {
         /// Bytes there should be.
         expected: usize,
     },
+    /// The numbers to encode are not as many as the shape says.
+    #[error("{found} {what} were given, but its shape takes {expected}")]
+    Numbers {
+        /// `numbers` or `column weights`.
+        what: &'static str,
+        /// Numbers there are.
+        found: usize,
+        /// Numbers there should be.
+        expected: usize,
+    },
     /// A codec of that name or id is there already.
     #[error("a codec with this {what} is registered already; choose another")]
     Taken {

@@ -4,77 +4,95 @@
 //! library user adds more to a [`Registry`] at run time.
 #![forbid(unsafe_code)]
 
+mod bf16;
+mod codec;
 mod encoded;
 mod error;
+mod f16;
+mod f32;
+mod f64;
+mod fields;
+mod fp4;
+mod grids;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
+mod k_scales;
+mod mxfp4;
+mod nvfp4;
+mod pq2_0;
+mod ptq1_0;
+mod q1_0;
+mod q2_0;
+mod q2_k;
+mod q3_k;
 mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
 mod q8_0;
+mod q8_1;
+mod q8_k;
 mod registry;
+mod search;
+mod stq1_0;
+mod tq1_0;
+mod tq2_0;
+mod trits;
 mod unpacked;
 
+pub use codec::{Codec, Encode, Kind, Spec};
 pub use encoded::{Encoded, byte_len};
 pub use error::{Error, Problem};
 pub use registry::Registry;
-pub use unpacked::{GROUP, Group, Unpacked};
-
-/// The geometry and the names of an encoding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// The name that users, files and reports use, in lower case: `q4_0`.
-    pub name: &'static str,
-    /// Numbers in a block; a row is a whole number of blocks.
-    pub block_len: usize,
-    /// Bytes in a block.
-    pub block_bytes: usize,
-    /// The tensor type id in GGUF files, if it has one.
-    pub gguf: Option<u32>,
-}
-
-/// How the numbers of a codec enter a dot product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// As numbers: `decode` gives exactly what is stored (f32, f16, bf16).
-    Float,
-    /// As small integers with a scale, and perhaps an offset, for every 32 numbers.
-    Group32,
-    /// The same for every 16 numbers.
-    Group16,
-}
-
-/// One weight encoding.
-///
-/// `decode` is the meaning; `unpack` says the same as integers, scales and offsets for the integer dot product; both
-/// must agree: `decode(i) == scale * code(i) + offset` up to the rounding of `decode`.
-pub trait Codec: Send + Sync {
-    /// Geometry and names.
-    fn spec(&self) -> &'static Spec;
-
-    /// How its numbers enter a dot product. With `Float`, `unpack` is never called.
-    fn kind(&self) -> Kind;
-
-    /// Decodes one block (`spec().block_bytes`) into `spec().block_len` numbers.
-    fn decode(&self, block: &[u8], out: &mut [f32]);
-
-    /// Writes one block as integers and scales: `spec().block_len / group length` groups, see [`Unpacked`].
-    ///
-    /// A `Float` codec has no integer form and leaves this out.
-    fn unpack(&self, _block: &[u8], _out: &mut Unpacked<'_>) {
-        unreachable!("{} says that it has no integer form", self.spec().name)
-    }
-
-    /// The other direction, where a published rounding exists.
-    fn encoder(&self) -> Option<&dyn Encode> {
-        None
-    }
-}
-
-/// Rounds numbers into a codec, by the published rounding, so that files match other writers bit for bit.
-pub trait Encode: Send + Sync {
-    /// Encodes one row of whole blocks. `importance` holds a weight for each column, or nothing.
-    fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut [u8]);
-}
+pub use unpacked::{GROUP, Group, Unpacked, decode_unpacked};
 
 /// Every built-in codec.
-pub static CODECS: &[&dyn Codec] = &[&q4_0::Q4_0, &q8_0::Q8_0];
+pub static CODECS: &[&dyn Codec] = &[
+    &f32::F32,
+    &f16::F16,
+    &bf16::Bf16,
+    &f64::F64,
+    &q4_0::Q4_0,
+    &q4_1::Q4_1,
+    &q5_0::Q5_0,
+    &q5_1::Q5_1,
+    &q8_0::Q8_0,
+    &q8_1::Q8_1,
+    &q2_k::Q2K,
+    &q3_k::Q3K,
+    &q4_k::Q4K,
+    &q5_k::Q5K,
+    &q6_k::Q6K,
+    &q8_k::Q8K,
+    &iq1_s::Iq1S,
+    &iq1_m::Iq1M,
+    &iq2_xxs::Iq2Xxs,
+    &iq2_xs::Iq2Xs,
+    &iq2_s::Iq2S,
+    &iq3_xxs::Iq3Xxs,
+    &iq3_s::Iq3S,
+    &iq4_nl::Iq4Nl,
+    &iq4_xs::Iq4Xs,
+    &tq1_0::Tq1_0,
+    &tq2_0::Tq2_0,
+    &mxfp4::Mxfp4,
+    &nvfp4::Nvfp4,
+    &q1_0::Q1_0,
+    &q2_0::Q2_0,
+    &stq1_0::Stq1_0,
+    &pq2_0::Pq2_0,
+    &ptq1_0::Ptq1_0,
+];
 
 /// The built-in codec of that name.
 ///

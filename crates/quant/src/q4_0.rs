@@ -3,8 +3,9 @@
 //! Block, 18 bytes, little-endian: `d: f16` at 0, `qs: [u8; 16]` at 2. Number j < 16 is in the low nibble of
 //! `qs[j]`, number j + 16 in its high nibble; each is `(q - 8) * d`. Source: GGUF specification, tensor type 2.
 
-use crate::{Codec, Encode, Group, Kind, Spec, Unpacked};
-use half::f16;
+use crate::fields::{f16_at, half_split, put_f16, put_half_split};
+use crate::search;
+use crate::{Codec, Encode, Group, Kind, Spec, Unpacked, decode_unpacked};
 
 /// The codec.
 pub struct Q4_0;
@@ -19,21 +20,12 @@ impl Codec for Q4_0 {
     }
 
     fn decode(&self, block: &[u8], out: &mut [f32]) {
-        let (d, qs) = block.split_at(2);
-        let d = f16::from_le_bytes([d[0], d[1]]).to_f32();
-        for (j, &q) in qs.iter().enumerate() {
-            out[j] = f32::from((q & 15) as i8 - 8) * d;
-            out[j + 16] = f32::from((q >> 4) as i8 - 8) * d;
-        }
+        decode_unpacked::<32, 1>(self, block, out);
     }
 
     fn unpack(&self, block: &[u8], out: &mut Unpacked<'_>) {
-        let (d, qs) = block.split_at(2);
-        out.groups[0] = Group { scale: f16::from_le_bytes([d[0], d[1]]).to_f32(), offset: 0.0 };
-        for (j, &q) in qs.iter().enumerate() {
-            out.codes[j] = (q & 15) as i8 - 8;
-            out.codes[j + 16] = (q >> 4) as i8 - 8;
-        }
+        out.groups[0] = Group::symmetric(f16_at(block, 0));
+        half_split(&block[2..], out.codes, |q| q as i8 - 8);
     }
 
     fn encoder(&self) -> Option<&dyn Encode> {
@@ -42,17 +34,27 @@ impl Codec for Q4_0 {
 }
 
 impl Encode for Q4_0 {
-    fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
-        for (x, block) in row.chunks_exact(32).zip(out.chunks_exact_mut(18)) {
-            // The first element of the largest magnitude, with its sign, becomes code 0: -8 steps.
-            let far = x.iter().fold(0.0f32, |far, &x| if x.abs() > far.abs() { x } else { far });
-            let d = far / -8.0;
-            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-            let code = |x: f32| (x * inverse + 8.5).min(15.0) as u8;
-            block[..2].copy_from_slice(&f16::from_f32(d).to_le_bytes());
-            for (q, (&lo, &hi)) in block[2..].iter_mut().zip(x[..16].iter().zip(&x[16..])) {
-                *q = code(lo) | code(hi) << 4;
-            }
+    fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        // With importance, columns count by it and by how they stand out from the row.
+        let mean_square = row.iter().fold(0.0, |sum, x| sum + x * x) / row.len() as f32;
+        for (i, (x, block)) in row.chunks_exact(32).zip(out.chunks_exact_mut(18)).enumerate() {
+            let mut codes = [0; 32];
+            let d = match importance {
+                Some(v) => {
+                    let v = &v[32 * i..];
+                    let w: [f32; 32] = std::array::from_fn(|j| v[j] * (mean_square + x[j] * x[j]).sqrt());
+                    search::symmetric(x, Some(&w), 8, &mut codes)
+                }
+                None => {
+                    // The number farthest from 0 becomes code 0: -8 steps.
+                    let d = search::farthest(x) / -8.0;
+                    let inverse = search::inverse(d);
+                    codes = std::array::from_fn(|j| (x[j] * inverse + 8.5).min(15.0) as u8);
+                    d
+                }
+            };
+            put_f16(block, 0, d);
+            put_half_split(&codes, &mut block[2..]);
         }
     }
 }

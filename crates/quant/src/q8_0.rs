@@ -3,8 +3,9 @@
 //! Block, 34 bytes, little-endian: `d: f16` at 0, `q: [i8; 32]` at 2. Number i is `d * q[i]`.
 //! Source: GGUF specification, tensor type 8.
 
-use crate::{Codec, Encode, Group, Kind, Spec, Unpacked};
-use half::f16;
+use crate::fields::{f16_at, put_f16, signed_bytes};
+use crate::search;
+use crate::{Codec, Encode, Group, Kind, Spec, Unpacked, decode_unpacked};
 
 /// The codec.
 pub struct Q8_0;
@@ -19,19 +20,12 @@ impl Codec for Q8_0 {
     }
 
     fn decode(&self, block: &[u8], out: &mut [f32]) {
-        let (d, q) = block.split_at(2);
-        let d = f16::from_le_bytes([d[0], d[1]]).to_f32();
-        for (out, &q) in out.iter_mut().zip(q) {
-            *out = d * f32::from(q as i8);
-        }
+        decode_unpacked::<32, 1>(self, block, out);
     }
 
     fn unpack(&self, block: &[u8], out: &mut Unpacked<'_>) {
-        let (d, q) = block.split_at(2);
-        out.groups[0] = Group { scale: f16::from_le_bytes([d[0], d[1]]).to_f32(), offset: 0.0 };
-        for (code, &q) in out.codes.iter_mut().zip(q) {
-            *code = q as i8;
-        }
+        out.groups[0] = Group::symmetric(f16_at(block, 0));
+        signed_bytes(&block[2..], out.codes);
     }
 
     fn encoder(&self) -> Option<&dyn Encode> {
@@ -42,10 +36,9 @@ impl Codec for Q8_0 {
 impl Encode for Q8_0 {
     fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, block) in row.chunks_exact(32).zip(out.chunks_exact_mut(34)) {
-            let max = x.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-            let d = max / 127.0;
-            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-            block[..2].copy_from_slice(&f16::from_f32(d).to_le_bytes());
+            let d = search::magnitude(x) / 127.0;
+            let inverse = search::inverse(d);
+            put_f16(block, 0, d);
             for (q, x) in block[2..].iter_mut().zip(x) {
                 *q = (x * inverse).round() as i8 as u8;
             }

@@ -32,7 +32,7 @@ impl Registry {
             Kind::Group16 => 16,
             Kind::Group32 => 32,
         };
-        if spec.block_len % group != 0 {
+        if !spec.block_len.is_multiple_of(group) {
             return Err(geometry("it must be a whole number of groups"));
         }
         if self.by_name(spec.name).is_some() {
