@@ -57,7 +57,7 @@ def main():
     encode |= {"plain": {}, "weighted": {}}
     rows = len(tensors["input"]) // (4 * ROW)
     for name, data in tensors.items():
-        if not name.startswith("raw.") or name.startswith("raw.IQ"):
+        if not name.startswith("raw."):
             continue
         codec, *weighted = name.lower().split(".")[1:]
         half_row = data[: len(data) // rows // 2].hex()

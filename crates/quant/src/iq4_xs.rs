@@ -5,9 +5,10 @@
 //! bytes, its first half in their low nibbles; each number is `(d * scale) * LEVELS[q]`.
 //! Source: GGUF specification, tensor type 23.
 
-use crate::fields::{f16_at, half_split, u16_at};
-use crate::iq4_nl::LEVELS;
-use crate::{Codec, Group, Kind, Spec, Unpacked, decode_unpacked};
+use crate::fields::{f16_at, half_split, put_f16, put_half_split, u16_at};
+use crate::iq4_nl::{LEVELS, indices, scale, variance, weights};
+use crate::search::{farthest, inverse, nearest};
+use crate::{Codec, Encode, Group, Kind, Spec, Unpacked, decode_unpacked};
 
 /// The codec.
 pub struct Iq4Xs;
@@ -34,6 +35,36 @@ impl Codec for Iq4Xs {
         }
         for (codes, qs) in out.codes.chunks_exact_mut(32).zip(block[8..].chunks_exact(16)) {
             half_split(qs, codes, |q| LEVELS[usize::from(q)]);
+        }
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        Some(self)
+    }
+}
+
+impl Encode for Iq4Xs {
+    fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (i, (x, block)) in row.chunks_exact(256).zip(out.chunks_exact_mut(136)).enumerate() {
+            let variance = variance(x);
+            let mut scales = [0.0; 8];
+            for (b, (scale_b, x)) in scales.iter_mut().zip(x.chunks_exact(32)).enumerate() {
+                let w = weights(x, importance.map(|v| &v[256 * i + 32 * b..]), variance);
+                *scale_b = scale(x, &w);
+            }
+            block.fill(0);
+            let d = -farthest(&scales) / 32.0;
+            put_f16(block, 0, d);
+            let mut high = 0;
+            for (b, x) in x.chunks_exact(32).enumerate() {
+                let code = nearest(inverse(d) * scales[b]).clamp(-32, 31);
+                let stored = (code + 32) as u16;
+                block[4 + b / 2] |= (stored as u8 & 15) << (4 * (b % 2));
+                high |= (stored >> 4) << (2 * b);
+                let indices = indices(x, inverse(d * code as f32));
+                put_half_split(&indices, &mut block[8 + 16 * b..][..16]);
+            }
+            block[2..4].copy_from_slice(&high.to_le_bytes());
         }
     }
 }

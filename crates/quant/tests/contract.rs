@@ -118,7 +118,7 @@ fn encode_comes_back_within_its_step() {
         "f16" | "bf16" | "q8_0" | "q8_k" => 0.006,
         "q6_k" => 0.05,
         "q5_0" | "q5_1" | "q5_k" => 0.08,
-        "q4_0" | "q4_1" | "q4_k" => 0.15,
+        "q4_0" | "q4_1" | "q4_k" | "iq4_nl" | "iq4_xs" => 0.15,
         "mxfp4" => 0.51, // its scale may leave 6/8 of the range: the largest numbers saturate
         "nvfp4" | "q3_k" => 0.3,
         "q2_k" => 0.45,
@@ -151,6 +151,17 @@ fn encode_takes_any_numbers_without_a_panic() {
 }
 
 #[test]
+fn columns_without_importance_leave_finite_numbers() {
+    let x = nibble_testkit::uniform(23, 512);
+    let mut importance = vec![0.0; 512];
+    importance[256..].fill(1.0); // one block counts for nothing
+    for codec in CODECS.iter().filter(|c| c.encoder().is_some()) {
+        let y = decode(*codec, &encode(*codec, &x, Some(&importance)));
+        assert!(y.iter().all(|y| y.is_finite()), "{}", codec.spec().name);
+    }
+}
+
+#[test]
 fn encode_keeps_zeros() {
     for codec in CODECS.iter().filter(|c| c.encoder().is_some()) {
         let y = decode(*codec, &encode(*codec, &[0.0; 256], None));
@@ -166,6 +177,24 @@ fn floats_round_to_the_nearest_even() {
     let brain = |x: f32| decode(codec("bf16"), &encode(codec("bf16"), &[x], None))[0];
     let ulp = 2f32.powi(-7);
     assert_eq!([brain(1.0 + ulp / 2.0), brain(1.0 + 1.5 * ulp)], [1.0, 1.0 + 2.0 * ulp]);
+}
+
+#[test]
+fn ternary_numbers_survive_every_ternary_codec() {
+    let mut rng = Rng::new(29);
+    let x: Vec<f32> = (0..512).map(|_| (rng.below(3) as f32 - 1.0) * 0.375).collect();
+    for name in ["tq1_0", "tq2_0", "ptq1_0", "pq2_0", "q2_0"] {
+        assert_eq!(decode(codec(name), &encode(codec(name), &x, None)), x, "{name}");
+    }
+}
+
+#[test]
+fn a_pq2_0_block_is_two_q2_0_blocks_under_one_scale() {
+    let x = nibble_testkit::uniform(31, 128);
+    let whole = encode(codec("pq2_0"), &x, None);
+    let (scale, codes) = whole.split_at(2);
+    let halves = [scale, &codes[..16], scale, &codes[16..]].concat();
+    assert_same_bits("pq2_0", &decode(codec("pq2_0"), &whole), &decode(codec("q2_0"), &halves));
 }
 
 #[test]
