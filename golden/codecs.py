@@ -4,8 +4,8 @@
 
 `decode`: by codec, the bytes of some blocks and the numbers that the reference makes of them (little-endian f32), both
 as hex digits. Blocks come from the random rows of a vector: its first ones, which hold the edge scales, and its last.
-`encode`: 256 numbers, a weight for each, and the bytes that the reference quantizers write for them, without the
-weights (`plain`) and with them (`weighted`).
+`encode`: rows of 512 numbers, a weight for each column, and the bytes that the reference quantizers write for them,
+without the weights (`plain`) and with them (`weighted`).
 """
 import json
 import struct
@@ -14,6 +14,7 @@ from pathlib import Path
 
 VECTOR_ROWS = 8  # of random blocks, at the end of every vector
 ROW = 512
+ENCODED_ROWS = 3
 
 
 def load(path):
@@ -53,17 +54,14 @@ def main():
             decode[name] = blocks(tensors, int(meta["block_elems"]), int(meta["block_bytes"]))
 
     tensors, _ = load(folder / "ggml_quantize.safetensors")
-    encode = {"input": tensors["input"][: 4 * 256].hex(), "importance": tensors["imatrix"][: 4 * 256].hex()}
+    encode = {"input": tensors["input"][: 4 * ROW * ENCODED_ROWS].hex(), "importance": tensors["imatrix"].hex()}
     encode |= {"plain": {}, "weighted": {}}
     rows = len(tensors["input"]) // (4 * ROW)
     for name, data in tensors.items():
         if not name.startswith("raw."):
             continue
         codec, *weighted = name.lower().split(".")[1:]
-        half_row = data[: len(data) // rows // 2].hex()
-        # Q4_0 weighs by the mean square of the whole row, of which this is half: only the full vectors check it.
-        if not (weighted and codec == "q4_0"):
-            encode["weighted" if weighted else "plain"][codec] = half_row
+        encode["weighted" if weighted else "plain"][codec] = data[: len(data) // rows * ENCODED_ROWS].hex()
 
     out = Path(__file__).resolve().parent / "codecs.json"
     out.write_text(json.dumps({"decode": decode, "encode": encode}, indent=1) + "\n")
