@@ -1,5 +1,8 @@
-//! Seeded inputs and the places of test data; for tests and benches only.
+//! Seeded inputs, the places of test data, golden logits and a driver for plans; for tests and benches only.
 #![forbid(unsafe_code)]
+
+pub mod golden;
+pub mod runner;
 
 use std::path::{Path, PathBuf};
 

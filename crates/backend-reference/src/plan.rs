@@ -1,0 +1,356 @@
+//! Whole graphs, op after op.
+
+use crate::{
+    Heads, activate, add, attention, bias, combine, embed, expert_matmul, gain, gated, gated_delta, l2_norm,
+    matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap,
+};
+use nibble_backend::{Backend, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Step};
+use nibble_graph::{Graph, KvLayer, Node, Op, Rows, Value, WeightId};
+use std::collections::BTreeSet;
+
+/// The device that runs every op by its meaning. Slow; for parity and tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference;
+
+impl Backend for Reference {
+    fn describe(&self) -> String {
+        "reference (f64 sums, one thread)".into()
+    }
+
+    fn runs(&self, _op: &Op) -> bool {
+        true
+    }
+
+    fn memory(&self, graph: &Graph, limits: &Limits) -> Result<Memory, Error> {
+        memory(graph, limits)
+    }
+
+    fn compile(&self, graph: &Graph, limits: &Limits) -> Result<Box<dyn Plan>, Error> {
+        Ok(Box::new(ReferencePlan::new(graph, limits)?))
+    }
+}
+
+/// Keys and values of one layer: `[pages, PAGE_LEN, width]` each, rounded to what their type keeps.
+struct Bank {
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+/// A graph with room for its values, keys and states.
+pub struct ReferencePlan {
+    graph: Graph,
+    limits: Limits,
+    memory: Memory,
+    vocab: usize,
+    /// One buffer a node; all are kept until the next step, so that a run can be compared value by value.
+    values: Vec<Vec<f32>>,
+    /// Vectors and small matrices that ops take as numbers, by weight.
+    small: Vec<Vec<f32>>,
+    banks: Vec<Bank>,
+    /// `[slots, len]` of each state layer.
+    states: Vec<Vec<f32>>,
+    tokens: usize,
+    wanted: usize,
+}
+
+impl ReferencePlan {
+    /// Reserves memory for steps within `limits`.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the sizes overflow.
+    pub fn new(graph: &Graph, limits: &Limits) -> Result<Self, Error> {
+        let memory = memory(graph, limits)?;
+        let buffer = |n: &Node| vec![0.0; rows(n.rows, limits.rows, limits.wanted) * n.width];
+        let positions = limits.pages * PAGE_LEN;
+        let bank = |l: &KvLayer| Bank {
+            keys: vec![0.0; positions * l.kv_heads * l.key_dim],
+            values: vec![0.0; positions * l.kv_heads * l.value_dim],
+        };
+        let embeds = |n: &Node| matches!(n.op, Op::Embed).then(|| n.weights[0]);
+        let vocab = graph.nodes.iter().filter_map(embeds).map(|w| graph.weight(w).data.shape().rows()).min();
+        Ok(Self {
+            memory,
+            vocab: vocab.unwrap_or(usize::MAX),
+            values: graph.nodes.iter().map(buffer).collect(),
+            small: small_weights(graph),
+            banks: graph.kv_layers.iter().map(bank).collect(),
+            states: graph.state_layers.iter().map(|s| vec![0.0; limits.state_slots * s.len]).collect(),
+            tokens: 0,
+            wanted: 0,
+            graph: graph.clone(),
+            limits: limits.clone(),
+        })
+    }
+
+    /// What a node made in the last step: `[rows, width]`.
+    pub fn value(&self, value: Value) -> &[f32] {
+        let node = self.graph.node(value);
+        &self.values[value.0 as usize][..rows(node.rows, self.tokens, self.wanted) * node.width]
+    }
+
+    fn run_node(&mut self, index: usize, step: &Step<'_>) {
+        let node = self.graph.nodes[index].clone();
+        let len = rows(node.rows, self.tokens, self.wanted) * node.width;
+        let mut y = std::mem::take(&mut self.values[index]);
+        self.op(&node.op, &node.inputs, &node.weights, step, &mut y[..len]);
+        self.values[index] = y;
+    }
+
+    fn op(&mut self, op: &Op, inputs: &[Value], weights: &[WeightId], step: &Step<'_>, y: &mut [f32]) {
+        let x = |i: usize| self.value(inputs[i]);
+        let width = |i: usize| self.graph.node(inputs[i]).width;
+        let encoded = |i: usize| &self.graph.weight(weights[i]).data;
+        let numbers = |i: usize| self.small[weights[i].0 as usize].as_slice();
+        match op {
+            Op::Tokens => y.iter_mut().zip(step.tokens).for_each(|(y, &t)| *y = t as f32),
+            Op::Embed => embed(step.tokens, encoded(0), y),
+            Op::Matmul => matmul(x(0), encoded(0), y),
+            Op::Bias => bias(x(0), numbers(0), y),
+            Op::Gain => gain(x(0), numbers(0), y),
+            Op::Add => add(x(0), x(1), y),
+            Op::Mul => mul(x(0), x(1), y),
+            Op::Scale(factor) => scale(x(0), *factor, y),
+            Op::Activate(f) => activate(*f, x(0), y),
+            Op::Gated(f) => gated(*f, x(0), x(1), y),
+            Op::SoftCap(cap) => soft_cap(x(0), *cap, y),
+            Op::RmsNorm { eps } => rms_norm(x(0), numbers(0), *eps, y),
+            Op::L2Norm { group, eps } => l2_norm(x(0), *group, *eps, y),
+            Op::Slice { group, start, len } => slice(x(0), *group, *start..start + len, y),
+            Op::Rope(r) => {
+                let rows = x(0).chunks_exact(width(0)).zip(y.chunks_exact_mut(width(0)));
+                for (row, (x, y)) in rows.enumerate() {
+                    let sequence = &step.sequences[step.sequence[row] as usize];
+                    rope(x, r, step.positions[row], sequence.prompt_len, y);
+                }
+            }
+            Op::Attention(a) => {
+                let heads = Heads { attention: a.clone(), kv: self.graph.kv_layers[a.cache] };
+                self.attend(&heads, inputs, step, y);
+            }
+            Op::ShortConv { state } => {
+                let (input, weight) = (inputs[0].0 as usize, weights[0].0 as usize);
+                let width = self.graph.nodes[input].width;
+                for (row, y) in y.chunks_exact_mut(width).enumerate() {
+                    let past = slot(&mut self.states[*state], self.graph.state_layers[*state].len, step, row);
+                    let x = &self.values[input][row * width..(row + 1) * width];
+                    short_conv(x, &self.small[weight], past, y);
+                }
+            }
+            Op::GatedDelta(d) => {
+                let width = d.value_heads * d.value_dim;
+                for (row, y) in y.chunks_exact_mut(width).enumerate() {
+                    let state =
+                        slot(&mut self.states[d.state], self.graph.state_layers[d.state].len, step, row);
+                    let [q, k, v, decay, beta] = std::array::from_fn(|i| {
+                        let width = self.graph.node(inputs[i]).width;
+                        &self.values[inputs[i].0 as usize][row * width..(row + 1) * width]
+                    });
+                    gated_delta([q, k, v], decay, beta, d, state, y);
+                }
+            }
+            Op::Route(r) => {
+                let bias = (!weights.is_empty()).then(|| numbers(0));
+                route(x(0), width(0), bias, r, y);
+            }
+            Op::ExpertMatmul { used } => expert_matmul(x(0), x(1), *used, encoded(0), y),
+            Op::Combine { used } => combine(x(0), x(1), *used, y),
+            Op::Wanted => {
+                let width = width(0);
+                for (&row, y) in step.wanted.iter().zip(y.chunks_exact_mut(width)) {
+                    y.copy_from_slice(&x(0)[row as usize * width..][..width]);
+                }
+            }
+        }
+    }
+
+    /// Keeps the keys and values of all rows, then lets each row see those of its sequence up to itself.
+    fn attend(&mut self, heads: &Heads, inputs: &[Value], step: &Step<'_>, y: &mut [f32]) {
+        let layer = heads.kv;
+        let (key_width, value_width) = (layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim);
+        let kv = self.limits.kv;
+        for row in 0..step.tokens.len() {
+            let sequence = &step.sequences[step.sequence[row] as usize];
+            let at = place(sequence.pages, step.positions[row] as usize);
+            let bank = &mut self.banks[heads.attention.cache];
+            let key = &self.values[inputs[1].0 as usize][row * key_width..(row + 1) * key_width];
+            let value = &self.values[inputs[2].0 as usize][row * value_width..(row + 1) * value_width];
+            keep(kv, layer.key_dim, key, &mut bank.keys[at * key_width..(at + 1) * key_width]);
+            keep(kv, layer.value_dim, value, &mut bank.values[at * value_width..(at + 1) * value_width]);
+        }
+        let bank = &self.banks[heads.attention.cache];
+        let (q_width, y_width) =
+            (heads.attention.heads * layer.key_dim, heads.attention.heads * layer.value_dim);
+        let q = self.value(inputs[0]).chunks_exact(q_width);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (row, (q, y)) in q.zip(y.chunks_exact_mut(y_width)).enumerate() {
+            if row == 0 || step.sequence[row - 1] != step.sequence[row] {
+                keys.clear();
+                values.clear();
+            }
+            let sequence = &step.sequences[step.sequence[row] as usize];
+            for position in keys.len() / key_width..=step.positions[row] as usize {
+                let at = place(sequence.pages, position);
+                keys.extend_from_slice(&bank.keys[at * key_width..(at + 1) * key_width]);
+                values.extend_from_slice(&bank.values[at * value_width..(at + 1) * value_width]);
+            }
+            attention(q, &keys, &values, heads, y);
+        }
+    }
+
+    /// The first number of the last step that is not finite.
+    fn check_finite(&self, index: usize) -> Result<(), Error> {
+        let (node, values) = (&self.graph.nodes[index], self.value(Value(index as u32)));
+        let Some(at) = values.iter().position(|v| !v.is_finite()) else { return Ok(()) };
+        let what = match node.layer {
+            Some(layer) => format!("{} (%{index}) of layer {layer}", node.op.name()),
+            None => format!("{} (%{index})", node.op.name()),
+        };
+        Err(Error::NotFinite { what, row: at / node.width, column: at % node.width })
+    }
+}
+
+impl Plan for ReferencePlan {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn memory(&self) -> Memory {
+        self.memory
+    }
+
+    fn run(&mut self, step: &Step<'_>) -> Result<(), Error> {
+        step.check(&self.limits, self.vocab, self.graph.is_recurrent())?;
+        (self.tokens, self.wanted) = (step.tokens.len(), step.wanted.len());
+        for index in 0..self.graph.nodes.len() {
+            self.run_node(index, step);
+            self.check_finite(index)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, output: usize, row: usize, into: &mut [f32]) -> Result<(), Error> {
+        let outputs = self.graph.outputs.len();
+        let Some(&value) = self.graph.outputs.get(output) else {
+            return refuse("output", format!("less than {outputs}"), output);
+        };
+        let node = self.graph.node(value);
+        let rows = rows(node.rows, self.tokens, self.wanted);
+        if row >= rows {
+            return refuse("output row", format!("less than {rows}"), row);
+        }
+        if into.len() != node.width {
+            return refuse("length of an output row", node.width.to_string(), into.len());
+        }
+        into.copy_from_slice(&self.value(value)[row * into.len()..][..into.len()]);
+        Ok(())
+    }
+
+    fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Error> {
+        below("page", self.limits.pages, &[from, to])?;
+        for bank in &mut self.banks {
+            for numbers in [&mut bank.keys, &mut bank.values] {
+                copy(numbers, self.limits.pages, from as usize, to as usize);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_state(&mut self, from: u32, to: u32) -> Result<(), Error> {
+        below("state slot", self.limits.state_slots, &[from, to])?;
+        for state in &mut self.states {
+            copy(state, self.limits.state_slots, from as usize, to as usize);
+        }
+        Ok(())
+    }
+
+    fn clear_state(&mut self, slot: u32) -> Result<(), Error> {
+        below("state slot", self.limits.state_slots, &[slot])?;
+        for state in &mut self.states {
+            let len = state.len() / self.limits.state_slots;
+            state[slot as usize * len..][..len].fill(0.0);
+        }
+        Ok(())
+    }
+}
+
+/// Copies part `from` of `parts` equal ones over part `to`.
+fn copy(numbers: &mut [f32], parts: usize, from: usize, to: usize) {
+    let len = numbers.len() / parts;
+    numbers.copy_within(from * len..(from + 1) * len, to * len);
+}
+
+fn keep(kv: KvType, head_dim: usize, row: &[f32], kept: &mut [f32]) {
+    kept.copy_from_slice(row);
+    round_kv(kv, head_dim, kept);
+}
+
+/// The row of a bank that holds a position of a sequence.
+fn place(pages: &[u32], position: usize) -> usize {
+    pages[position / PAGE_LEN] as usize * PAGE_LEN + position % PAGE_LEN
+}
+
+/// The state of a row's sequence in one layer.
+fn slot<'a>(state: &'a mut [f32], len: usize, step: &Step<'_>, row: usize) -> &'a mut [f32] {
+    let slot = step.sequences[step.sequence[row] as usize].state as usize;
+    &mut state[slot * len..(slot + 1) * len]
+}
+
+fn rows(kind: Rows, tokens: usize, wanted: usize) -> usize {
+    match kind {
+        Rows::Tokens => tokens,
+        Rows::Wanted => wanted,
+    }
+}
+
+/// Numbers of the weights that ops take whole; empty for those that are decoded row by row.
+fn small_weights(graph: &Graph) -> Vec<Vec<f32>> {
+    let mut small = vec![Vec::new(); graph.weights.len()];
+    for w in whole_weights(graph) {
+        small[w.0 as usize] = graph.weight(w).data.decode();
+    }
+    small
+}
+
+fn whole_weights(graph: &Graph) -> BTreeSet<WeightId> {
+    let by_row = |op: &Op| matches!(op, Op::Embed | Op::Matmul | Op::ExpertMatmul { .. });
+    graph.nodes.iter().filter(|n| !by_row(&n.op)).flat_map(|n| &n.weights).copied().collect()
+}
+
+/// What `ReferencePlan::new` reserves.
+fn memory(graph: &Graph, limits: &Limits) -> Result<Memory, Error> {
+    let positions = limits.pages.checked_mul(PAGE_LEN);
+    let kv = |l: &KvLayer| positions?.checked_mul(l.kv_heads.checked_mul(l.key_dim + l.value_dim)?);
+    let values = |n: &Node| rows(n.rows, limits.rows, limits.wanted).checked_mul(n.width);
+    Ok(Memory {
+        mapped_weights: graph.weights.iter().map(|w| w.data.byte_len() as u64).sum(),
+        weights: bytes(
+            "weights",
+            whole_weights(graph).iter().map(|&w| Some(graph.weight(w).data.shape().elements())),
+        )?,
+        kv: bytes("keys and values", graph.kv_layers.iter().map(kv))?,
+        state: bytes(
+            "recurrent state",
+            graph.state_layers.iter().map(|s| limits.state_slots.checked_mul(s.len)),
+        )?,
+        activations: bytes("values", graph.nodes.iter().map(values))?,
+    })
+}
+
+/// Bytes of so many f32 numbers.
+fn bytes(what: &str, mut counts: impl Iterator<Item = Option<usize>>) -> Result<u64, Error> {
+    let total = counts.try_fold(0usize, |sum, n| sum.checked_add(n?));
+    let bytes = total.and_then(|n| n.checked_mul(4)).filter(|&n| isize::try_from(n).is_ok());
+    let too_much = || Error::Memory { what: what.into(), needed: u64::MAX, available: isize::MAX as u64 };
+    bytes.map(|n| n as u64).ok_or_else(too_much)
+}
+
+fn below(what: &'static str, limit: usize, numbers: &[u32]) -> Result<(), Error> {
+    match numbers.iter().find(|&&n| n as usize >= limit) {
+        Some(&n) => refuse(what, format!("less than {limit}"), n),
+        None => Ok(()),
+    }
+}
+
+fn refuse(what: &'static str, expected: String, found: impl ToString) -> Result<(), Error> {
+    Err(Error::Step { what, expected, found: found.to_string() })
+}
