@@ -1,0 +1,114 @@
+//! `gguf`: one file with typed keys and tensors, perhaps split into shards.
+//!
+//! Source: the GGUF specification and the reference reader; versions 2 and 3, either byte order. Every count, length,
+//! product and offset is checked against the bytes left in the file before anything is allocated or looped over.
+
+mod cursor;
+mod entry;
+mod read;
+mod split;
+mod types;
+mod write;
+
+pub use entry::{Entry, ValueType};
+pub use read::{GgufFile, TensorInfo};
+pub use write::{WriteData, WriteTensor, write, write_to};
+
+use crate::{
+    Checkpoint, Container, Error, Metadata, OpenOptions, Problem, TokenizerSource, Value, keys, map, names,
+};
+use nibble_quant::Registry;
+use nibble_tensor::Bytes;
+use std::{collections::BTreeMap, path::Path};
+
+/// The container.
+pub(crate) struct Gguf;
+
+impl Container for Gguf {
+    fn name(&self) -> &'static str {
+        "gguf"
+    }
+
+    fn recognizes(&self, _path: &Path, head: Option<&[u8]>) -> bool {
+        head.is_some_and(|head| head.starts_with(read::MAGIC))
+    }
+
+    fn open(&self, path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        checkpoint(path, &open_files(path, codecs, options)?, codecs)
+    }
+}
+
+/// Maps and reads a GGUF file, with all its shards if it is split, without giving anything canonical names.
+///
+/// # Errors
+/// One that names file, key or tensor, what was expected and what was found.
+pub fn open_files(path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Vec<GgufFile>, Error> {
+    let first = GgufFile::parse(map::map(path)?, path, codecs, options.type_42)?;
+    split::with_shards(first, codecs, options)
+}
+
+/// Opens a file that is in memory; it must not be split.
+pub(crate) fn open_bytes(
+    bytes: Bytes,
+    path: &Path,
+    codecs: &Registry,
+    options: &OpenOptions,
+) -> Result<Checkpoint, Error> {
+    let file = GgufFile::parse(bytes, path, codecs, options.type_42)?;
+    if split::count(&file)? > 1 {
+        return Err(Problem::expected("a whole model", "one shard of a split file").at_path(path));
+    }
+    checkpoint(path, &[file], codecs)
+}
+
+fn checkpoint(path: &Path, files: &[GgufFile], codecs: &Registry) -> Result<Checkpoint, Error> {
+    let place = path.display().to_string();
+    let first = &files[0];
+    let mut metadata = canonical_keys(first).map_err(|e| e.within(&place))?;
+    let architecture = metadata.text("general.architecture").map_err(|e| e.within(&place))?.to_owned();
+    let embed = files.iter().flat_map(|f| &f.tensors).find(|t| t.name == "token_embd.weight");
+    let vocab = embed.map(|t| t.shape.rows());
+    keys::complete_gguf(&mut metadata, &architecture, vocab).map_err(|e| e.within(&place))?;
+    let chat_template = metadata.find_text("tokenizer.chat_template").map_err(|e| e.within(&place))?;
+    let mut checkpoint = Checkpoint {
+        path: path.to_owned(),
+        container: Gguf.name(),
+        chat_template: chat_template.map(str::to_owned),
+        tokenizer: match metadata.get("tokenizer.ggml.model") {
+            Some(_) => TokenizerSource::Metadata,
+            None => TokenizerSource::None,
+        },
+        files: files.iter().map(|f| (f.path.clone(), f.bytes.len() as u64)).collect(),
+        ..Checkpoint::default()
+    };
+    let layers = metadata.usize_or("block_count", usize::MAX).map_err(|e| e.within(&place))?;
+    let mut experts = BTreeMap::new();
+    for file in files {
+        for tensor in &file.tensors {
+            let meaning = names::from_gguf(&tensor.name, &architecture, layers);
+            let placed =
+                checkpoint.place(&tensor.name, meaning, &mut experts, || file.tensor(tensor, codecs));
+            placed.map_err(|e| e.within(file.path.display().to_string()))?;
+        }
+    }
+    checkpoint.stack(experts, None).map_err(|e| e.within(&place))?;
+    checkpoint.architecture = architecture;
+    checkpoint.metadata = metadata;
+    Ok(checkpoint)
+}
+
+/// The keys of a file, those of its architecture without the prefix.
+fn canonical_keys(file: &GgufFile) -> Result<Metadata, Error> {
+    let mut metadata = Metadata::default();
+    let architecture = match file.get("general.architecture") {
+        Some(Value::Text(name)) => name.as_str(),
+        Some(other) => return Err(Problem::expected("text", other).at("key `general.architecture`")),
+        None => return Err(Problem::Missing("text".into()).at("key `general.architecture`")),
+    };
+    for entry in &file.entries {
+        let own = entry.key.strip_prefix(architecture).and_then(|key| key.strip_prefix('.'));
+        let key = own.filter(|key| !key.is_empty()).unwrap_or(&entry.key);
+        metadata.values.insert(key.to_owned(), entry.value.clone());
+    }
+    Ok(metadata)
+}

@@ -1,0 +1,321 @@
+//! One GGUF file: header, keys and tensor infos, each checked against the bytes that are really there.
+
+use super::{
+    cursor::Cursor,
+    entry::{Entry, ValueType},
+    types,
+};
+use crate::{Error, Problem, Type42, Value};
+use nibble_quant::{Encoded, Registry, byte_len};
+use nibble_tensor::{Bytes, Shape};
+use std::{
+    collections::HashSet,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+pub(super) const MAGIC: &[u8; 4] = b"GGUF";
+pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
+/// A larger alignment only serves to make files large.
+const MAX_ALIGNMENT: u64 = 1 << 16;
+const MAX_DIMS: u32 = 4;
+/// The smallest key with a value, and the smallest tensor info, in bytes.
+const SMALLEST_ENTRY: u64 = 13;
+const SMALLEST_INFO: u64 = 24;
+/// The two meanings of tensor type 42 and the type of one of them.
+const Q2_0: u32 = 42;
+const PQ2_0: u32 = 142;
+
+/// A tensor as the file describes it.
+#[derive(Clone, Debug)]
+pub struct TensorInfo {
+    /// The name in the file.
+    pub name: String,
+    /// Row-major shape, outermost first (the file has it the other way round).
+    pub shape: Shape,
+    /// The tensor type; 142 where a file's 42 turned out to mean that.
+    pub type_id: u32,
+    /// Where its bytes are in the file.
+    pub range: Range<usize>,
+    offset: u64,
+}
+
+/// A GGUF file, or one shard of one.
+#[derive(Clone, Debug)]
+pub struct GgufFile {
+    /// Where it was opened; only a name for messages if it came from memory.
+    pub path: PathBuf,
+    /// 2 or 3.
+    pub version: u32,
+    /// Whether numbers are stored with the high byte first.
+    pub big_endian: bool,
+    /// Tensor data starts at multiples of this.
+    pub alignment: u64,
+    /// Keys in file order, as they are in the file.
+    pub entries: Vec<Entry>,
+    /// Tensors in file order.
+    pub tensors: Vec<TensorInfo>,
+    /// The whole file.
+    pub bytes: Bytes,
+}
+
+impl GgufFile {
+    /// Reads the head of a file that is in memory or mapped. `path` is for messages.
+    ///
+    /// # Errors
+    /// One that names the key or the tensor, for everything that is not as the format says.
+    pub fn parse(bytes: Bytes, path: &Path, codecs: &Registry, type_42: Type42) -> Result<Self, Error> {
+        let at = |problem: Problem| problem.at_path(path);
+        let mut cursor = Cursor::new(&bytes);
+        let (version, tensor_count, entry_count) = header(&mut cursor).map_err(at)?;
+        let big_endian = cursor.big_endian;
+        let file = path.display().to_string();
+        let entries = entries(&mut cursor, entry_count).map_err(|e| e.within(&file))?;
+        let alignment = alignment(&entries).map_err(|e| e.within(&file))?;
+        let mut tensors = infos(&mut cursor, tensor_count).map_err(|e| e.within(&file))?;
+        let data_start = match tensors.is_empty() {
+            true => cursor.position() as u64,
+            false => align_up(cursor.position() as u64, alignment).map_err(at)?,
+        };
+        let layout = Layout { data_start, file_len: bytes.len() as u64, alignment, big_endian, codecs };
+        layout.place(&mut tensors, type_42).map_err(|e| e.within(&file))?;
+        Ok(Self { path: path.to_owned(), version, big_endian, alignment, entries, tensors, bytes })
+    }
+
+    /// The value of a key, as the file spells it.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// The bytes of a tensor as they are in the file, shared.
+    pub fn raw(&self, tensor: &TensorInfo) -> Bytes {
+        self.bytes.slice(tensor.range.clone())
+    }
+
+    /// A tensor: its bytes are shared with the file, unless it is big-endian and they had to be turned round.
+    ///
+    /// Returns `None` for plain integers and f64, which are never weights.
+    ///
+    /// # Errors
+    /// If the bytes do not fit shape and codec, which `parse` has excluded already for the same `codecs`.
+    pub fn tensor(&self, tensor: &TensorInfo, codecs: &Registry) -> Result<Option<Encoded>, Error> {
+        let Some(codec) = codecs.by_gguf(tensor.type_id) else { return Ok(None) };
+        let mut bytes = self.raw(tensor);
+        let fields =
+            types::swapped_fields(tensor.type_id).filter(|fields| self.big_endian && !fields.is_empty());
+        if let Some(fields) = fields {
+            bytes = swap(&bytes, codec.spec().block_bytes, fields);
+        }
+        Ok(Some(Encoded::new(&tensor.name, tensor.shape, codec, bytes)?))
+    }
+}
+
+/// Version and counts; finds out the byte order on the way.
+fn header(cursor: &mut Cursor<'_>) -> Result<(u32, u64, u64), Problem> {
+    let magic = cursor.take("the header", 4)?;
+    if magic != MAGIC {
+        return Err(Problem::expected(
+            "a file that starts with `GGUF`",
+            format!("{:?}", magic.escape_ascii().to_string()),
+        ));
+    }
+    let mut version = cursor.u32("the header")?;
+    if version & 0xFFFF == 0 {
+        cursor.big_endian = true;
+        version = version.swap_bytes();
+    }
+    if !(2..=3).contains(&version) {
+        return Err(Problem::expected("GGUF version 2 or 3", format!("version {version}")));
+    }
+    let tensors = cursor.u64("the header")?;
+    let entries = cursor.u64("the header")?;
+    for (what, count, smallest) in
+        [("tensor infos", tensors, SMALLEST_INFO), ("keys", entries, SMALLEST_ENTRY)]
+    {
+        let needed = count.checked_mul(smallest).ok_or(Problem::Overflow)?;
+        if needed > cursor.left() {
+            return Err(Problem::Truncated { what, needed, left: cursor.left() });
+        }
+    }
+    Ok((version, tensors, entries))
+}
+
+fn entries(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Entry>, Error> {
+    let mut entries = Vec::new();
+    let mut seen = HashSet::new();
+    for index in 0..count {
+        let key = cursor.name("a key").map_err(|p| p.at(format!("key number {index}")))?;
+        let place = format!("key `{key}`");
+        if !seen.insert(key.clone()) {
+            return Err(Problem::Duplicate.at(place));
+        }
+        entries.push(cursor.entry(key).map_err(|p| p.at(place))?);
+    }
+    Ok(entries)
+}
+
+fn alignment(entries: &[Entry]) -> Result<u64, Error> {
+    let Some(entry) = entries.iter().find(|e| e.key == "general.alignment") else {
+        return Ok(DEFAULT_ALIGNMENT);
+    };
+    match (entry.value_type, &entry.value) {
+        (ValueType::U32, Value::Int(n)) if n.count_ones() == 1 && *n <= i128::from(MAX_ALIGNMENT) => {
+            Ok(*n as u64)
+        }
+        (found, value) => {
+            let expected = format!("a power of two up to {MAX_ALIGNMENT} as u32");
+            Err(Problem::expected(expected, format!("{value} as {found:?}")).at("key `general.alignment`"))
+        }
+    }
+}
+
+fn infos(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<TensorInfo>, Error> {
+    let mut infos = Vec::new();
+    let mut seen = HashSet::new();
+    for index in 0..count {
+        let name = cursor.name("a tensor name").map_err(|p| p.at(format!("tensor number {index}")))?;
+        let place = format!("tensor `{name}`");
+        if !seen.insert(name.clone()) {
+            return Err(Problem::Duplicate.at(place));
+        }
+        infos.push(info(cursor, name).map_err(|p| p.at(place))?);
+    }
+    Ok(infos)
+}
+
+fn info(cursor: &mut Cursor<'_>, name: String) -> Result<TensorInfo, Problem> {
+    let n_dims = cursor.u32("the number of dimensions")?;
+    if n_dims > MAX_DIMS {
+        return Err(Problem::expected(format!("at most {MAX_DIMS} dimensions"), n_dims));
+    }
+    let mut dims = Vec::with_capacity(n_dims as usize);
+    for _ in 0..n_dims {
+        let dim = cursor.u64("a dimension")?;
+        if dim == 0 || dim > i64::MAX as u64 {
+            return Err(Problem::expected("dimensions from 1 to 2^63 - 1", dim));
+        }
+        dims.push(usize::try_from(dim).map_err(|_| Problem::Overflow)?);
+    }
+    dims.reverse();
+    let shape = Shape::new(&dims).ok_or(Problem::Overflow)?;
+    let type_id = cursor.u32("a tensor type")?;
+    let offset = cursor.u64("a tensor offset")?;
+    Ok(TensorInfo { name, shape, type_id, range: 0..0, offset })
+}
+
+/// What is needed to find where tensors lie.
+struct Layout<'a> {
+    data_start: u64,
+    file_len: u64,
+    alignment: u64,
+    big_endian: bool,
+    codecs: &'a Registry,
+}
+
+impl Layout<'_> {
+    /// Gives each tensor its range, in the one meaning of type 42 that fits the file.
+    fn place(&self, tensors: &mut [TensorInfo], type_42: Type42) -> Result<(), Error> {
+        let has_42 = tensors.iter().any(|t| t.type_id == Q2_0);
+        let meaning = match type_42 {
+            _ if !has_42 => Q2_0,
+            Type42::Blocks64 => Q2_0,
+            Type42::Blocks128 => PQ2_0,
+            Type42::Detect => match (self.fits(tensors, Q2_0), self.fits(tensors, PQ2_0)) {
+                (true, false) => Q2_0,
+                (false, true) => PQ2_0,
+                (both, _) => return Err(ambiguous(tensors, both)),
+            },
+        };
+        let ranges = self.ranges(tensors, meaning)?;
+        for (tensor, range) in tensors.iter_mut().zip(ranges) {
+            tensor.range = range;
+            tensor.type_id = if tensor.type_id == Q2_0 { meaning } else { tensor.type_id };
+        }
+        Ok(())
+    }
+
+    /// Whether offsets and the file's length are as they would be if type 42 had this meaning.
+    fn fits(&self, tensors: &[TensorInfo], meaning: u32) -> bool {
+        let Ok(ranges) = self.ranges(tensors, meaning) else { return false };
+        let end = ranges.last().map_or(self.data_start, |range| range.end as u64);
+        align_up(end, self.alignment).is_ok_and(|padded| self.file_len <= padded)
+    }
+
+    /// Where each tensor lies: one after the other, each padded, and all within the file.
+    fn ranges(&self, tensors: &[TensorInfo], meaning_of_42: u32) -> Result<Vec<Range<usize>>, Error> {
+        let mut expected = 0u64;
+        let mut ranges = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            let range = self.range(tensor, meaning_of_42, &mut expected);
+            ranges.push(range.map_err(|p| p.at(format!("tensor `{}`", tensor.name)))?);
+        }
+        Ok(ranges)
+    }
+
+    fn range(
+        &self,
+        tensor: &TensorInfo,
+        meaning_of_42: u32,
+        expected: &mut u64,
+    ) -> Result<Range<usize>, Problem> {
+        let type_id = if tensor.type_id == Q2_0 { meaning_of_42 } else { tensor.type_id };
+        let len = self.byte_len(tensor, type_id)?;
+        if tensor.offset != *expected {
+            return Err(Problem::expected(
+                format!("offset {expected}, right after the tensor before"),
+                tensor.offset,
+            ));
+        }
+        let start = self.data_start.checked_add(tensor.offset).ok_or(Problem::Overflow)?;
+        let end = start.checked_add(len).ok_or(Problem::Overflow)?;
+        if end > self.file_len {
+            let left = self.file_len.saturating_sub(start);
+            return Err(Problem::Truncated { what: "data", needed: len, left });
+        }
+        *expected = align_up(tensor.offset.checked_add(len).ok_or(Problem::Overflow)?, self.alignment)?;
+        Ok(start as usize..end as usize) // within the file, whose bytes are addressed already
+    }
+
+    fn byte_len(&self, tensor: &TensorInfo, type_id: u32) -> Result<u64, Problem> {
+        if let Some(codec) = self.codecs.by_gguf(type_id) {
+            if self.big_endian && types::swapped_fields(type_id).is_none() {
+                let what = types::describe(type_id);
+                let why = format!(
+                    "{what} has no byte order that is agreed on in big-endian files; convert the file"
+                );
+                return Err(Problem::Unsupported(why));
+            }
+            return byte_len(&tensor.shape, codec.spec()).map(|len| len as u64).map_err(Problem::Encoding);
+        }
+        match types::plain_bytes(type_id) {
+            Some(bytes) => bytes.checked_mul(tensor.shape.elements() as u64).ok_or(Problem::Overflow),
+            None => Err(Problem::Unsupported(format!("{} is not supported", types::describe(type_id)))),
+        }
+    }
+}
+
+fn ambiguous(tensors: &[TensorInfo], both: bool) -> Error {
+    let name = tensors.iter().find(|t| t.type_id == Q2_0).map_or("", |t| &t.name);
+    let found = if both {
+        "a file that fits both; say which it is"
+    } else {
+        "a file that fits neither; it is corrupt, or 42 means something else in it"
+    };
+    Problem::expected("tensor type 42 in blocks of 64 or of 128", found).at(format!("tensor `{name}`"))
+}
+
+/// The next multiple of a power of two.
+pub(super) fn align_up(n: u64, alignment: u64) -> Result<u64, Problem> {
+    n.checked_next_multiple_of(alignment).ok_or(Problem::Overflow)
+}
+
+/// A copy with the fields of each block turned round.
+fn swap(bytes: &[u8], block_bytes: usize, fields: &[(usize, usize)]) -> Bytes {
+    let mut bytes = bytes.to_vec();
+    for block in bytes.chunks_exact_mut(block_bytes) {
+        for &(start, width) in fields {
+            block[start..start + width].reverse();
+        }
+    }
+    bytes.into()
+}
