@@ -1,0 +1,22 @@
+//! The whole check, in the order in which it fails soonest.
+
+use crate::{
+    fetch, fuzz,
+    run::{cargo, neon},
+    tidy,
+};
+
+/// Seconds for each fuzz target; `cargo xtask fuzz` gives each one more.
+const FUZZ_SECONDS: u64 = 10;
+
+pub fn run() -> Result<(), String> {
+    cargo(&["fmt", "--all", "--check"])?;
+    tidy::run()?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    fetch::run()?;
+    neon()?;
+    fuzz::run(FUZZ_SECONDS)?;
+    cargo(&["test", "--workspace", "--doc"])?;
+    // Last, because its closing line is what readers of the log look for.
+    cargo(&["nextest", "run", "--workspace"])
+}
