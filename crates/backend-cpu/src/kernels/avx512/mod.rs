@@ -1,0 +1,121 @@
+//! Kernels for AVX-512 with VNNI.
+//!
+//! One file per encoding says how 256 numbers of two rows become eight vectors of unsigned codes and their scales
+//! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`tile`] transposes eight of them into a tile of sixteen rows
+//! and multiplies that. Unsigned codes carry a bias, which is taken back with the sum of the activation codes.
+
+mod rows;
+mod tile;
+
+mod chunk;
+mod q4_0;
+mod q8_0;
+
+use super::matmul::Blocks;
+use std::arch::x86_64::*;
+
+/// Every encoding with a file here.
+pub static KERNELS: &[Blocks] = &[q4_0::BLOCKS, q8_0::BLOCKS];
+
+pub use chunk::{COARSE, FINE};
+
+/// 256 numbers of two rows, `a` and `b`.
+///
+/// `low[i]` holds the first 16 codes of groups `2i` and `2i + 1` of `a`, then the same of `b`; `high[i]` their last 16.
+/// Scales and offsets are in [`super::activations::COARSE_ORDER`], eight of `a` and then eight of `b`; groups of 16 need
+/// two such vectors, in [`super::activations::FINE_ORDER`].
+#[derive(Clone, Copy)]
+struct Pair {
+    low: [__m512i; 4],
+    high: [__m512i; 4],
+    scale: [__m512; 2],
+    offset: [__m512; 2],
+}
+
+/// The entry points of an encoding: what a file here adds to its `load`.
+macro_rules! blocks {
+    ($name:literal, $format:ty, $load:path) => {
+        /// The kernels of this encoding.
+        pub const BLOCKS: $crate::kernels::matmul::Blocks = $crate::kernels::avx512::blocks_of!($name, $format, $load);
+    };
+}
+macro_rules! blocks_of {
+    ($name:literal, $format:ty, $load:path) => {{
+        use $crate::kernels::matmul::{Blocks, Job, TileChunk};
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+        fn few(job: &Job<'_>) {
+            $crate::kernels::avx512::rows::product::<$format>(job, |a, b| $load(a, b));
+        }
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+        fn fill(job: &Job<'_>, first: usize, tile: &mut [TileChunk]) {
+            $crate::kernels::avx512::tile::fill::<$format>(job, first, tile, |a, b| $load(a, b));
+        }
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+        fn tile(job: &Job<'_>, first: usize, tiles: &[TileChunk]) {
+            $crate::kernels::avx512::tile::product::<$format>(job, first, tiles);
+        }
+        Blocks { name: $name, few, fill, tile }
+    }};
+}
+use {blocks, blocks_of};
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn load(bytes: &[u8], at: usize) -> __m512i {
+    let bytes = &bytes[at..at + 64];
+    // SAFETY: the slice covers the 64 bytes read, and `loadu` asks for no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn load_floats(x: &[f32; 16]) -> __m512 {
+    // SAFETY: the reference covers the 64 bytes read, and `loadu` asks for no alignment.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn store_floats(x: __m512, to: &mut [f32; 16]) {
+    // SAFETY: the reference covers the 64 bytes written, and `storeu` asks for no alignment.
+    unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
+}
+
+/// A table of word indices for [`_mm512_permutex2var_epi16`].
+const fn words(table: [u16; 32]) -> Words {
+    Words(table)
+}
+
+/// See [`words`].
+#[repr(C, align(64))]
+struct Words([u16; 32]);
+
+impl Words {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn get(&self) -> __m512i {
+        // SAFETY: the reference covers the 64 bytes read.
+        unsafe { _mm512_load_si512(self.0.as_ptr().cast()) }
+    }
+}
+
+/// Word indices that pick from two sources `a` and `b` the 16 bytes at `first` and at `second` of each.
+const fn two_halves(first: usize, second: usize) -> Words {
+    let mut table = [0; 32];
+    let mut i = 0;
+    while i < 8 {
+        table[i] = (first / 2 + i) as u16;
+        table[8 + i] = (second / 2 + i) as u16;
+        table[16 + i] = (32 + first / 2 + i) as u16;
+        table[24 + i] = (32 + second / 2 + i) as u16;
+        i += 1;
+    }
+    words(table)
+}
+
+/// The 512-bit vector of two 256-bit ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn join(low: __m256i, high: __m256i) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+}

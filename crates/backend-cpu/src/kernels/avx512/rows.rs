@@ -1,0 +1,187 @@
+//! Few rows of activations: two rows of weights at a time, straight from their blocks.
+
+use super::{Pair, store_floats};
+use crate::kernels::activations::{CHUNK, Codes, Coarse, Fine, Row};
+use crate::kernels::format::Format;
+use crate::kernels::matmul::Job;
+use std::arch::x86_64::*;
+
+/// Bytes ahead of the one being read that are asked for.
+const AHEAD: usize = 3072;
+
+/// The longest chunk of a format that may end inside one.
+const LONGEST: usize = 512;
+
+/// Computes all outputs of a job.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn product<F: Format>(job: &Job<'_>, load: impl Fn(&[u8], &[u8]) -> Pair) {
+    for n in (job.first..job.end).step_by(2) {
+        let two = n + 1 < job.end;
+        let rows = [job.row(n), job.row(if two { n + 1 } else { n })];
+        let mut t = 0;
+        while t < job.x.count() {
+            t += match job.x.count() - t {
+                4.. => block::<F, 4>(job, n, two, t, rows, &load),
+                2.. => block::<F, 2>(job, n, two, t, rows, &load),
+                _ => block::<F, 1>(job, n, two, t, rows, &load),
+            };
+        }
+    }
+}
+
+/// Multiplies two rows of weights with `T` rows of activations from `t` on; returns `T`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn block<F: Format, const T: usize>(
+    job: &Job<'_>,
+    n: usize,
+    two: bool,
+    t: usize,
+    rows: [&[u8]; 2],
+    load: &impl Fn(&[u8], &[u8]) -> Pair,
+) -> usize {
+    let x: [Row<'_>; T] = std::array::from_fn(|i| job.x.row(t + i));
+    let mut sums = [_mm512_setzero_ps(); T];
+    let whole = job.row_len / CHUNK;
+    for q in 0..whole {
+        let [a, b] = rows.map(|row| &row[q * F::CHUNK_BYTES..(q + 1) * F::CHUNK_BYTES]);
+        for at in (0..F::CHUNK_BYTES).step_by(64) {
+            // A prefetch may name any address.
+            _mm_prefetch::<_MM_HINT_T0>(a.as_ptr().wrapping_add(AHEAD + at).cast());
+            _mm_prefetch::<_MM_HINT_T0>(b.as_ptr().wrapping_add(AHEAD + at).cast());
+        }
+        let pair = load(a, b);
+        for i in 0..T {
+            sums[i] = step::<F>(&pair, &x[i], q, sums[i]);
+        }
+    }
+    if job.row_len % CHUNK > 0 {
+        let [a, b] = rows.map(|row| {
+            let rest = &row[whole * F::CHUNK_BYTES..];
+            let mut padded = [0; LONGEST];
+            padded[..rest.len()].copy_from_slice(rest);
+            padded
+        });
+        let pair = load(&a[..F::CHUNK_BYTES], &b[..F::CHUNK_BYTES]);
+        for i in 0..T {
+            sums[i] = step::<F>(&pair, &x[i], whole, sums[i]);
+        }
+    }
+    for i in 0..T {
+        let y = if F::FINE { fine_tree(sums[i]) } else { coarse_tree(sums[i]) };
+        job.y.write(t + i, n, if two { &y } else { &y[..1] });
+    }
+    T
+}
+
+/// Adds the products of one chunk with one row of activations.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn step<F: Format>(pair: &Pair, x: &Row<'_>, q: usize, mut sum: __m512) -> __m512 {
+    let codes = &x.codes[q];
+    let zero = _mm512_setzero_si512();
+    if F::FINE {
+        let Fine { scale, bias, sum: sums } = &x.fine[q];
+        for half in 0..2 {
+            let dots = transposing_sum::<F, 4>([
+                _mm512_dpbusd_epi32(zero, pair.low[2 * half], twice(codes, 4 * half)),
+                _mm512_dpbusd_epi32(zero, pair.high[2 * half], twice(codes, 4 * half + 1)),
+                _mm512_dpbusd_epi32(zero, pair.low[2 * half + 1], twice(codes, 4 * half + 2)),
+                _mm512_dpbusd_epi32(zero, pair.high[2 * half + 1], twice(codes, 4 * half + 3)),
+            ]);
+            let side = (&scale[half], &bias[half], &sums[half]);
+            sum = scaled::<F>(dots, pair.scale[half], pair.offset[half], side, sum);
+        }
+        return sum;
+    }
+    let Coarse { scale, bias, sum: sums } = &x.coarse[q];
+    let dots = transposing_sum::<F, 8>([0, 1, 2, 3].map(|i| {
+        let low = _mm512_dpbusd_epi32(zero, pair.low[i], twice(codes, 2 * i));
+        _mm512_dpbusd_epi32(low, pair.high[i], twice(codes, 2 * i + 1))
+    }));
+    scaled::<F>(dots, pair.scale[0], pair.offset[0], (scale, bias, sums), sum)
+}
+
+/// Takes the bias back, scales, and adds.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn scaled<F: Format>(
+    dots: __m512i,
+    scale: __m512,
+    offset: __m512,
+    side: (&[f32; 8], &[i32; 8], &[f32; 8]),
+    sum: __m512,
+) -> __m512 {
+    let dots = match F::BIAS {
+        0 => dots,
+        1 => _mm512_add_epi32(dots, _mm512_srai_epi32::<7>(integers(side.1))),
+        8 => _mm512_add_epi32(dots, _mm512_srai_epi32::<4>(integers(side.1))),
+        16 => _mm512_add_epi32(dots, _mm512_srai_epi32::<3>(integers(side.1))),
+        32 => _mm512_add_epi32(dots, _mm512_srai_epi32::<2>(integers(side.1))),
+        _ => _mm512_add_epi32(dots, integers(side.1)),
+    };
+    let sum = _mm512_fmadd_ps(_mm512_mul_ps(scale, floats(side.0)), _mm512_cvtepi32_ps(dots), sum);
+    if F::OFFSET { _mm512_fmadd_ps(offset, floats(side.2), sum) } else { sum }
+}
+
+/// Vector `i` of 32 codes, twice: for the two rows of weights.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+fn twice(codes: &Codes, i: usize) -> __m512i {
+    let codes: &[i8; 32] = codes.0[32 * i..].first_chunk().expect("a chunk has eight vectors");
+    // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
+    _mm512_broadcast_i64x4(unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+fn floats(x: &[f32; 8]) -> __m512 {
+    // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
+    _mm512_broadcast_f32x8(unsafe { _mm256_loadu_ps(x.as_ptr()) })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+fn integers(x: &[i32; 8]) -> __m512i {
+    // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
+    _mm512_broadcast_i64x4(unsafe { _mm256_loadu_si256(x.as_ptr().cast()) })
+}
+
+/// Adds the four integers in each 128-bit lane of four vectors: lane `l` of the result holds the sums of lane `l` of each.
+///
+/// `PRODUCTS` of codes are in each integer: where they are small, sums fit into 16 bits, and pairs are added by one
+/// instruction.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn transposing_sum<F: Format, const PRODUCTS: i32>(z: [__m512i; 4]) -> __m512i {
+    let narrow = |a, b| _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    if F::TOP * 127 * PRODUCTS * 2 <= 0x7FFF {
+        return narrow(narrow(z[0], z[1]), narrow(z[2], z[3]));
+    }
+    let fold = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (low, high) = (fold(z[0], z[1]), fold(z[2], z[3]));
+    _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high))
+}
+
+/// The fixed tree over eight lanes in `COARSE_ORDER`, for two rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn coarse_tree(sums: __m512) -> [f32; 2] {
+    let mut l = [0.0; 16];
+    store_floats(sums, &mut l);
+    // In order: 0 2 4 6 1 3 5 7.
+    let tree = |l: &[f32]| (((l[0] + l[2]) + (l[1] + l[3])) + ((l[4] + l[6]) + (l[5] + l[7]))) + 0.0;
+    [tree(&l[..8]), tree(&l[8..])]
+}
+
+/// The same for `FINE_ORDER`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn fine_tree(sums: __m512) -> [f32; 2] {
+    let mut l = [0.0; 16];
+    store_floats(sums, &mut l);
+    // In order: 0 1 4 5 2 3 6 7.
+    let tree = |l: &[f32]| (((l[0] + l[2]) + (l[4] + l[6])) + ((l[1] + l[3]) + (l[5] + l[7]))) + 0.0;
+    [tree(&l[..8]), tree(&l[8..])]
+}

@@ -1,0 +1,350 @@
+//! Products of an encoded matrix with rows of activations: which kernel runs, on which rows, with which buffers.
+
+use super::activations::{Activations, Forms, Row, chunks};
+use super::format::{BlockBuffer, Chunk, unpack_row};
+use super::{Isa, float, scalar};
+use nibble_quant::{Codec, Kind};
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
+
+/// Rows of weights in a tile.
+pub const TILE_ROWS: usize = 16;
+
+/// One matrix of encoded rows.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a> {
+    /// Row after row, without padding.
+    pub bytes: &'a [u8],
+    /// Rows: the outputs.
+    pub rows: usize,
+    /// Numbers in a row: the inputs.
+    pub row_len: usize,
+}
+
+/// The rows of activations that take part.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    activations: &'a Activations,
+    first: usize,
+    count: usize,
+    picked: Option<&'a [u32]>,
+}
+
+impl<'a> Input<'a> {
+    /// Rows `rows` of `activations`.
+    pub fn rows(activations: &'a Activations, rows: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= activations.rows(), "rows {rows:?} of the activations");
+        Self { activations, first: rows.start, count: rows.len(), picked: None }
+    }
+
+    /// The rows that `picked` lists, in that order: what an expert works on.
+    pub fn picked(activations: &'a Activations, picked: &'a [u32]) -> Self {
+        assert!(picked.iter().all(|&row| (row as usize) < activations.rows()), "a picked row is not there");
+        Self { activations, first: 0, count: picked.len(), picked: Some(picked) }
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Row `t` of them.
+    #[inline]
+    pub fn row(&self, t: usize) -> Row<'a> {
+        let row = self.picked.map_or(self.first + t, |picked| picked[t] as usize);
+        self.activations.row(row)
+    }
+}
+
+/// Where products go: row `t` of the input to row `t` here, or to the row that `scattered` lists.
+#[derive(Clone, Copy)]
+pub struct Output<'a> {
+    cells: *const UnsafeCell<f32>,
+    len: usize,
+    stride: usize,
+    first_column: usize,
+    scattered: Option<&'a [u32]>,
+    life: PhantomData<&'a UnsafeCell<f32>>,
+}
+
+// SAFETY: the maker of a shared output promises that threads write different columns or rows of it.
+unsafe impl Send for Output<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Output<'_> {}
+
+impl<'a> Output<'a> {
+    /// Rows of `stride` numbers in `y`.
+    pub fn new(y: &'a mut [f32], stride: usize) -> Self {
+        // SAFETY: `y` is borrowed for as long as the result lives.
+        unsafe { Self::shared(y.as_mut_ptr(), y.len(), stride) }
+    }
+
+    /// The same for memory that several threads write.
+    ///
+    /// # Safety
+    /// `y` must be valid for `len` numbers as long as the result lives, and while a product is written nobody else may
+    /// use the columns that it writes.
+    pub unsafe fn shared(y: *mut f32, len: usize, stride: usize) -> Self {
+        Self { cells: y.cast_const().cast(), len, stride, first_column: 0, scattered: None, life: PhantomData }
+    }
+
+    /// Sends row `t` to row `rows[t]`.
+    pub fn scattered(self, rows: &'a [u32]) -> Self {
+        Self { scattered: Some(rows), ..self }
+    }
+
+    /// Writes output `n` at column `column + n` instead of `n`.
+    pub fn at_column(self, column: usize) -> Self {
+        Self { first_column: self.first_column + column, ..self }
+    }
+
+    /// Writes `values` from column `n` of row `t` on.
+    #[inline]
+    pub fn write(&self, t: usize, n: usize, values: &[f32]) {
+        let row = self.scattered.map_or(t, |rows| rows[t] as usize);
+        let column = self.first_column + n;
+        let at = row * self.stride + column;
+        assert!(column + values.len() <= self.stride && at + values.len() <= self.len, "outside of the output");
+        // SAFETY: the range lies inside the output by the assertion, and its maker promises that it is ours.
+        unsafe {
+            let to = UnsafeCell::raw_get(self.cells.add(at));
+            std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len());
+        }
+    }
+}
+
+/// What one call of a kernel works on.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// The matrix, row after row.
+    pub bytes: &'a [u8],
+    /// Bytes of a row.
+    pub row_bytes: usize,
+    /// Numbers in a row.
+    pub row_len: usize,
+    /// The first row to multiply; it becomes output `first`.
+    pub first: usize,
+    /// The end of the rows.
+    pub end: usize,
+    /// Activations.
+    pub x: Input<'a>,
+    /// Outputs.
+    pub y: Output<'a>,
+}
+
+impl<'a> Job<'a> {
+    /// The bytes of a row.
+    #[inline]
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+}
+
+/// Sixteen rows by 256 numbers as a matrix core wants them: outputs lie in vector lanes.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct TileChunk {
+    /// For each group of 32 and each four of its numbers, four codes of each of the sixteen rows.
+    pub codes: [[[u8; 64]; 8]; 8],
+    /// For each group, the scales of the sixteen rows.
+    pub scale: [[f32; TILE_ROWS]; 16],
+    /// For each group, the offsets.
+    pub offset: [[f32; TILE_ROWS]; 16],
+}
+
+impl TileChunk {
+    const ZERO: Self =
+        Self { codes: [[[0; 64]; 8]; 8], scale: [[0.0; TILE_ROWS]; 16], offset: [[0.0; TILE_ROWS]; 16] };
+}
+
+/// Bytes of unpacked tiles that a thread keeps at a time: well inside an L2 cache.
+const TILE_BYTES: usize = 320 << 10;
+
+/// What a thread needs besides input and output. It allocates when it is made and never again.
+pub struct Scratch {
+    tiles: Box<[TileChunk]>,
+    rows: Box<[Chunk]>,
+    floats: Box<[f32]>,
+    block: BlockBuffer,
+}
+
+impl Scratch {
+    /// Room for matrices with rows of up to `row_len` numbers.
+    pub fn new(row_len: usize) -> Self {
+        Self {
+            tiles: vec![TileChunk::ZERO; Self::tile_chunks(row_len)].into(),
+            rows: vec![Chunk::ZERO; TILE_ROWS * chunks(row_len)].into(),
+            floats: vec![0.0; float::TILE_ROWS * row_len].into(),
+            block: BlockBuffer::new(),
+        }
+    }
+
+    /// Bytes that [`Scratch::new`] reserves, some kilobytes aside.
+    pub fn bytes(row_len: usize) -> usize {
+        Self::tile_chunks(row_len) * size_of::<TileChunk>()
+            + TILE_ROWS * chunks(row_len) * size_of::<Chunk>()
+            + float::TILE_ROWS * row_len * size_of::<f32>()
+    }
+
+    fn tile_chunks(row_len: usize) -> usize {
+        (TILE_BYTES / size_of::<TileChunk>()).max(chunks(row_len))
+    }
+}
+
+/// A kernel for few rows of activations: reads blocks in place.
+pub type FewFn = unsafe fn(&Job<'_>);
+
+/// Unpacks up to sixteen rows, `first..end` of the job, into one tile.
+pub type FillFn = unsafe fn(&Job<'_>, usize, &mut [TileChunk]);
+
+/// Multiplies a tile (whose first row is the given one) with all rows of activations.
+pub type TileFn = unsafe fn(&Job<'_>, usize, &[TileChunk]);
+
+/// The kernels of one encoding.
+#[derive(Clone, Copy)]
+pub struct Blocks {
+    /// The codec's name.
+    pub name: &'static str,
+    /// For few rows of activations.
+    pub few: FewFn,
+    /// For many rows, with the next one.
+    pub fill: FillFn,
+    /// For many rows.
+    pub tile: TileFn,
+}
+
+#[derive(Clone, Copy)]
+enum Path {
+    Twin,
+    Float,
+    Direct(Blocks),
+    Unpacked(Blocks),
+}
+
+/// How a codec's matrices are multiplied on an instruction set: chosen once, when a plan is made.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    codec: &'static dyn Codec,
+    isa: Isa,
+    path: Path,
+    many: usize,
+}
+
+impl Kernel {
+    /// The fastest way. With `exact`, activations stay floats for every codec.
+    pub fn pick(isa: Isa, codec: &'static dyn Codec, exact: bool) -> Self {
+        let path = if exact || codec.kind() == Kind::Float { Path::Float } else { integer_path(isa, codec) };
+        let many = match path {
+            Path::Unpacked(_) => 4,
+            _ => 12,
+        };
+        Self { codec, isa, path, many }
+    }
+
+    /// The form of activations that it reads.
+    pub fn forms(&self) -> Forms {
+        if matches!(self.path, Path::Float) { Forms::FLOATS } else { Forms::CODES }
+    }
+
+    /// Whether the codec has kernels of its own here, rather than being unpacked first.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.path, Path::Direct(_))
+            || matches!(self.path, Path::Float) && float::reads_in_place(self.codec)
+    }
+
+    /// Computes the outputs `rows` of `weight` for all of `x`: `y[t, n] = sum over k of weight[n, k] * x[t, k]`.
+    ///
+    /// Every output has the same bits for every instruction set, split of the rows, and neighbours in `x`.
+    ///
+    /// # Panics
+    /// If sizes do not fit together.
+    pub fn run(
+        &self,
+        weight: Matrix<'_>,
+        rows: Range<usize>,
+        x: Input<'_>,
+        y: Output<'_>,
+        scratch: &mut Scratch,
+    ) {
+        let spec = self.codec.spec();
+        let row_bytes = weight.row_len / spec.block_len * spec.block_bytes;
+        assert_eq!(weight.bytes.len(), row_bytes * weight.rows, "bytes of the matrix");
+        assert!(rows.start <= rows.end && rows.end <= weight.rows, "rows {rows:?} of {}", weight.rows);
+        assert_eq!(x.activations.row_len(), weight.row_len, "numbers in a row");
+        let (first, end) = (rows.start, rows.end);
+        let job = Job { bytes: weight.bytes, row_bytes, row_len: weight.row_len, first, end, x, y };
+        if weight.row_len == 0 {
+            for (t, n) in (0..x.count).flat_map(|t| rows.clone().map(move |n| (t, n))) {
+                y.write(t, n, &[0.0]);
+            }
+        }
+        if first == end || x.count == 0 || weight.row_len == 0 {
+            return;
+        }
+        match self.path {
+            Path::Twin => scalar::product(self.codec, &job, &mut scratch.rows, &mut scratch.block),
+            Path::Float => float::product(self.isa, self.codec, &job, &mut scratch.floats),
+            Path::Direct(blocks) if x.count < self.many => {
+                // SAFETY: the kernels of an instruction set are only picked where it was detected.
+                unsafe { (blocks.few)(&job) }
+            }
+            Path::Direct(blocks) => many(&blocks, &job, &mut scratch.tiles),
+            Path::Unpacked(blocks) => self.unpacked(&blocks, &job, scratch),
+        }
+    }
+
+    /// Unpacks sixteen rows at a time and multiplies them like any other format.
+    fn unpacked(&self, blocks: &Blocks, job: &Job<'_>, scratch: &mut Scratch) {
+        let stride = chunks(job.row_len);
+        for first in (job.first..job.end).step_by(TILE_ROWS) {
+            let count = TILE_ROWS.min(job.end - first);
+            let rows = &mut scratch.rows[..count * stride];
+            for (n, row) in rows.chunks_exact_mut(stride).enumerate() {
+                unpack_row(self.codec, job.row(first + n), row, &mut scratch.block);
+            }
+            let bytes = Chunk::bytes(rows);
+            let row_bytes = stride * size_of::<Chunk>();
+            let y = job.y.at_column(first);
+            let part = Job { bytes, row_bytes, first: 0, end: count, y, ..*job };
+            if job.x.count() < self.many {
+                // SAFETY: the kernels of an instruction set are only picked where it was detected.
+                unsafe { (blocks.few)(&part) }
+            } else {
+                many(blocks, &part, &mut scratch.tiles);
+            }
+        }
+    }
+}
+
+/// Unpacks as many tiles as stay in the cache, multiplies them with all rows of activations, and goes on.
+fn many(blocks: &Blocks, job: &Job<'_>, tiles: &mut [TileChunk]) {
+    let stride = chunks(job.row_len);
+    let rows_at_once = tiles.len() / stride * TILE_ROWS;
+    for first in (job.first..job.end).step_by(rows_at_once) {
+        let part = Job { first, end: job.end.min(first + rows_at_once), ..*job };
+        let used = (part.end - first).div_ceil(TILE_ROWS);
+        for (i, tile) in tiles.chunks_exact_mut(stride).take(used).enumerate() {
+            // SAFETY: the kernels of an instruction set are only picked where it was detected.
+            unsafe { (blocks.fill)(&part, first + i * TILE_ROWS, tile) }
+        }
+        // SAFETY: as above.
+        unsafe { (blocks.tile)(&part, first, &tiles[..used * stride]) }
+    }
+}
+
+fn integer_path(isa: Isa, codec: &'static dyn Codec) -> Path {
+    let (table, coarse, fine): (&[Blocks], Blocks, Blocks) = match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => (avx512::KERNELS, avx512::COARSE, avx512::FINE),
+        _ => return Path::Twin,
+    };
+    match table.iter().find(|blocks| blocks.name == codec.spec().name) {
+        Some(blocks) => Path::Direct(*blocks),
+        None if codec.kind() == Kind::Group16 => Path::Unpacked(fine),
+        None => Path::Unpacked(coarse),
+    }
+}

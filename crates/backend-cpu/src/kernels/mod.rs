@@ -1,0 +1,41 @@
+//! The hot path: products of encoded matrices with activations, and the small vector functions between them.
+//!
+//! # The numbers
+//!
+//! Every kernel gives the same bits on every instruction set, for one row of activations or many, however the rows of
+//! the matrix are split. What they compute is therefore fixed here.
+//!
+//! *Integer codecs.* Activations are rounded to eight bits in groups of 32 ([`activations`]). A row of weights has a
+//! scale, and perhaps an offset, for each group of 32 or 16 codes ([`nibble_quant::Unpacked`]). Group `g` of the row is
+//! added to lane `g % 8`, in the order of the row:
+//!
+//! ```text
+//! lane = fma(w.scale * x.scale, dot(w.codes, x.codes) as f32, lane)   the dot product is an exact integer
+//! lane = fma(w.offset, x.scale * (sum(x.codes) as f32), lane)         over the same 32 or 16 codes
+//! y = ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7)) + 0.0
+//! ```
+//!
+//! Adding 0 at the end makes a result of -0 into +0, so that formats without offsets may skip the second line.
+//!
+//! Eight lanes suit both uses. For few rows of activations a vector holds the sums of eight groups (of two rows of
+//! weights in 512 bits); for many, its lanes are sixteen outputs and the eight lanes of the contract are an outer loop.
+//!
+//! *Float codecs*, and every codec in exact mode: number `k` goes to lane `k % 16` by `lane = fma(w, x, lane)`; then lanes
+//! `i` and `i + 8` are added, and the eight sums by the tree above.
+
+pub mod activations;
+mod float;
+mod format;
+mod isa;
+mod matmul;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+pub use activations::{Activations, Forms};
+pub use isa::{Avx2, Avx512, Isa, Neon, NeonI8mm};
+pub use matmul::{Input, Kernel, Matrix, Output, Scratch};
+
+#[cfg(test)]
+mod tests;
