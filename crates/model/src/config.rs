@@ -29,10 +29,6 @@ pub struct Defaults {
     pub other: LayerKind,
     /// Base of the rotary frequencies in windowed layers, where it differs.
     pub local_rope_base: Option<f64>,
-    /// Numbers of layers at which files scale queries by `sqrt(heads / hidden)` without saying so.
-    pub scaled_by_hidden: &'static [usize],
-    /// Part of a head that turns, as 1 / n.
-    pub rope_part: usize,
 }
 
 impl Defaults {
@@ -43,8 +39,6 @@ impl Defaults {
         full_every: 0,
         other: LayerKind::Windowed,
         local_rope_base: None,
-        scaled_by_hidden: &[],
-        rope_part: 1,
     };
 }
 
@@ -152,13 +146,9 @@ impl Config {
         let value_dim = keys.count("attention.value_length", HEAD_DIM)?.unwrap_or(head_dim);
         let context = keys.need("context_length", POSITIONS)?;
         let kinds = keys.kinds(layers, defaults)?;
-        let window = keys.count("attention.sliding_window", POSITIONS)?.or(defaults.window);
-        let scale = match keys.positive("attention.scale")? {
-            Some(scale) => scale,
-            None if defaults.scaled_by_hidden.contains(&layers) => (heads as f64 / hidden as f64).sqrt(),
-            None => (head_dim as f64).sqrt().recip(),
-        };
-        let rope = RopeConfig::read(&keys, head_dim / defaults.rope_part, head_dim, context)?;
+        let window = keys.count("attention.sliding_window", 0..=*POSITIONS.end())?.or(defaults.window);
+        let scale = keys.positive("attention.scale")?.unwrap_or((head_dim as f64).sqrt().recip());
+        let rope = RopeConfig::read(&keys, head_dim, context)?;
         let local_base = keys.positive("rope.local.freq_base")?.or(defaults.local_rope_base);
         let local_rope = local_base.map(|base| rope.unscaled(base));
         Ok(Self {
@@ -176,7 +166,7 @@ impl Config {
             norm_eps: keys.positive("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6) as f32,
             activation: keys.activation()?.unwrap_or(defaults.activation),
             attention_scale: scale as f32,
-            window,
+            window: window.filter(|&window| window > 0),
             attention_soft_cap: keys.positive("attn_logit_softcapping")?.map(|cap| cap as f32),
             final_soft_cap: keys.positive("final_logit_softcapping")?.map(|cap| cap as f32),
             rope,
@@ -217,7 +207,7 @@ pub(crate) fn wrong(key: &'static str, expected: impl Into<String>, found: impl 
 
 impl Keys<'_> {
     fn value(&self, key: &str) -> Option<&Value> {
-        self.0.values.get(key)
+        self.0.get(key)
     }
 
     /// A whole number in a range. A list with one entry a layer counts if all are the same.
@@ -231,7 +221,7 @@ impl Keys<'_> {
             Some(Value::Ints(_)) => {
                 return Err(wrong(key, "the same number for every layer", "different ones"));
             }
-            Some(other) => return Err(wrong(key, "a whole number", format!("{other:?}"))),
+            Some(other) => return Err(wrong(key, "a whole number", other)),
         };
         match usize::try_from(found) {
             Ok(n) if range.contains(&n) => Ok(Some(n)),
@@ -250,7 +240,7 @@ impl Keys<'_> {
             None => return Ok(None),
             Some(Value::Float(x)) => *x,
             Some(Value::Int(n)) => *n as f64,
-            Some(other) => return Err(wrong(key, "a number", format!("{other:?}"))),
+            Some(other) => return Err(wrong(key, "a number", other)),
         };
         if found.is_finite() && found > 0.0 && found < 1e30 {
             Ok(Some(found))
@@ -264,7 +254,7 @@ impl Keys<'_> {
         match self.value(key) {
             None => Ok(None),
             Some(Value::Bool(b)) => Ok(Some(*b)),
-            Some(other) => Err(wrong(key, "true or false", format!("{other:?}"))),
+            Some(other) => Err(wrong(key, "true or false", other)),
         }
     }
 
@@ -273,7 +263,7 @@ impl Keys<'_> {
         match self.value(key) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
-            Some(other) => Err(wrong(key, "a text", format!("{other:?}"))),
+            Some(other) => Err(wrong(key, "a text", other)),
         }
     }
 
@@ -296,31 +286,22 @@ impl Keys<'_> {
         }
     }
 
-    /// What each layer is: a list in the file, or every n-th one full.
+    /// What each layer is: as the file lists it, or by the defaults.
     fn kinds(&self, layers: usize, defaults: &Defaults) -> Result<Vec<LayerKind>, Problem> {
-        const PATTERN: &str = "attention.sliding_window_pattern";
-        let list = match (self.value("layer_types"), self.value(PATTERN)) {
-            (Some(Value::Texts(types)), _) => {
-                types.iter().map(|name| kind(name)).collect::<Result<Vec<_>, _>>()?
+        const KEY: &str = "attention.layer_types";
+        let list = match self.value(KEY) {
+            Some(Value::Texts(types)) => {
+                types.iter().map(|name| kind(KEY, name)).collect::<Result<Vec<_>, _>>()?
             }
-            (Some(other), _) => return Err(wrong("layer_types", "a list of texts", format!("{other:?}"))),
-            (None, Some(Value::Bools(windowed))) => {
-                let kind = |&w: &bool| if w { LayerKind::Windowed } else { LayerKind::Full };
-                windowed.iter().map(kind).collect()
-            }
-            _ => {
-                let pattern = if matches!(self.value(PATTERN), Some(Value::Int(_))) {
-                    self.count(PATTERN, LAYERS)?
-                } else {
-                    self.count("full_attention_interval", LAYERS)?
-                };
-                let every = pattern.unwrap_or(defaults.full_every);
+            Some(other) => return Err(wrong(KEY, "a list of texts", other)),
+            None => {
+                let every = defaults.full_every;
                 let is_full = |layer: usize| every > 0 && (layer + 1).is_multiple_of(every);
                 (0..layers).map(|l| if is_full(l) { LayerKind::Full } else { defaults.other }).collect()
             }
         };
         if list.len() != layers {
-            return Err(wrong("layer_types", format!("{layers} entries"), list.len()));
+            return Err(wrong(KEY, format!("{layers} entries"), list.len()));
         }
         Ok(list)
     }
@@ -364,11 +345,11 @@ impl Keys<'_> {
     }
 }
 
-fn kind(name: &str) -> Result<LayerKind, Problem> {
+fn kind(key: &'static str, name: &str) -> Result<LayerKind, Problem> {
     match name {
-        "full_attention" => Ok(LayerKind::Full),
-        "sliding_attention" => Ok(LayerKind::Windowed),
-        "linear_attention" => Ok(LayerKind::Recurrent),
-        other => Err(wrong("layer_types", "full_attention, sliding_attention or linear_attention", other)),
+        "full" => Ok(LayerKind::Full),
+        "sliding" => Ok(LayerKind::Windowed),
+        "linear" => Ok(LayerKind::Recurrent),
+        other => Err(wrong(key, "full, sliding or linear", other)),
     }
 }

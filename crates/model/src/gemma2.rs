@@ -20,7 +20,6 @@ pub(crate) const GEMMA2: Architecture = Architecture {
         window: Some(4096),
         full_every: 2,
         other: LayerKind::Windowed,
-        scaled_by_hidden: &[46], // the 27B, whose heads are narrower than D / H
         ..Defaults::PLAIN
     },
     build,

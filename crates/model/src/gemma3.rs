@@ -21,8 +21,6 @@ pub(crate) const GEMMA3: Architecture = Architecture {
         full_every: 6,
         other: LayerKind::Windowed,
         local_rope_base: Some(10_000.0),
-        scaled_by_hidden: &[62], // the 27B, whose heads are narrower than D / H
-        ..Defaults::PLAIN
     },
     build,
 };

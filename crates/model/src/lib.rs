@@ -70,6 +70,9 @@ fn build_model(checkpoint: &Checkpoint) -> Result<Model, Problem> {
     let architecture = ARCHITECTURES.iter().find(|a| a.names.contains(&name));
     let architecture =
         architecture.ok_or_else(|| Problem::Architecture { found: name.into(), known: known() })?;
+    if let Some(name) = checkpoint.unused.first() {
+        return Err(Problem::Unused { name: name.clone() });
+    }
     let weights = Weights::new(&checkpoint.tensors);
     let config = Config::read(checkpoint, &architecture.defaults)?;
     let mut graph = Graph::default();

@@ -18,7 +18,7 @@ use nibble_graph::{Activation, GatedDelta, Graph, Rope, Value};
 
 pub(crate) const QWEN35: Architecture = Architecture {
     names: &["qwen35"],
-    defaults: Defaults { full_every: 4, other: LayerKind::Recurrent, rope_part: 4, ..Defaults::PLAIN },
+    defaults: Defaults { full_every: 4, other: LayerKind::Recurrent, ..Defaults::PLAIN },
     build,
 };
 

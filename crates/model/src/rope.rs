@@ -71,14 +71,9 @@ pub enum Scaling {
 }
 
 impl RopeConfig {
-    /// Reads `rope.*`; `dims` turn of `head_dim` if the file does not say.
-    pub(crate) fn read(
-        keys: &Keys<'_>,
-        dims: usize,
-        head_dim: usize,
-        context: usize,
-    ) -> Result<Self, Problem> {
-        let dims = keys.count("rope.dimension_count", 2..=head_dim)?.unwrap_or(dims);
+    /// Reads `rope.*`; whole heads turn if the file does not say otherwise.
+    pub(crate) fn read(keys: &Keys<'_>, head_dim: usize, context: usize) -> Result<Self, Problem> {
+        let dims = keys.count("rope.dimension_count", 2..=head_dim)?.unwrap_or(head_dim);
         if dims % 2 != 0 || dims == 0 {
             return Err(wrong("rope.dimension_count", "an even number", dims));
         }
@@ -230,3 +225,6 @@ fn yarn_attention_factor(keys: &Keys<'_>, factor: f64) -> Result<f64, Problem> {
         _ => magnitude(1.0),
     })
 }
+
+#[cfg(test)]
+mod tests;
