@@ -10,7 +10,7 @@ use nibble_tensor::{Bytes, Shape};
 use serde_json::Value as Json;
 
 /// Codecs that hold -1, 0 and 1 without loss, best first. The first whose blocks fit a row is taken.
-const CODECS: &[&str] = &["tq2_0", "q2_0", "q8_0", "f16", "bf16", "f32"];
+const CODECS: &[&str] = &["tq2_0", "q2_0", "f16", "bf16", "f32"];
 
 /// How the factor enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
