@@ -220,11 +220,7 @@ impl Layout<'_> {
             _ if !has_42 => Q2_0,
             Type42::Blocks64 => Q2_0,
             Type42::Blocks128 => PQ2_0,
-            Type42::Detect => match (self.fits(tensors, Q2_0), self.fits(tensors, PQ2_0)) {
-                (true, false) => Q2_0,
-                (false, true) => PQ2_0,
-                (both, _) => return Err(ambiguous(tensors, both)),
-            },
+            Type42::Detect => self.meaning_of_42(tensors)?,
         };
         let ranges = self.ranges(tensors, meaning)?;
         for (tensor, range) in tensors.iter_mut().zip(ranges) {
@@ -234,11 +230,32 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// Whether offsets and the file's length are as they would be if type 42 had this meaning.
-    fn fits(&self, tensors: &[TensorInfo], meaning: u32) -> bool {
+    /// The type whose blocks explain where tensors lie; where both do, the one that explains the file's length too.
+    fn meaning_of_42(&self, tensors: &[TensorInfo]) -> Result<u32, Error> {
+        let endless = Layout { file_len: u64::MAX, ..*self };
+        match (endless.ranges(tensors, Q2_0), endless.ranges(tensors, PQ2_0)) {
+            (Ok(_), Err(_)) => Ok(Q2_0),
+            (Err(_), Ok(_)) => Ok(PQ2_0),
+            (Err(one), Err(other)) if one.to_string() == other.to_string() => Err(one), // not about type 42
+            (Err(_), Err(_)) => {
+                Err(ambiguous(tensors, "fits neither; it is corrupt, or 42 means something else in it"))
+            }
+            (Ok(_), Ok(_)) => match (self.ends_well(tensors, Q2_0), self.ends_well(tensors, PQ2_0)) {
+                (true, false) => Ok(Q2_0),
+                (false, true) => Ok(PQ2_0),
+                (true, true) => Err(ambiguous(tensors, "fits both; say which it is")),
+                (false, false) => {
+                    Err(ambiguous(tensors, "has the length of neither; it is truncated or corrupt"))
+                }
+            },
+        }
+    }
+
+    /// Whether the file ends with its last tensor or with the padding after it.
+    fn ends_well(&self, tensors: &[TensorInfo], meaning: u32) -> bool {
         let Ok(ranges) = self.ranges(tensors, meaning) else { return false };
         let end = ranges.last().map_or(self.data_start, |range| range.end as u64);
-        align_up(end, self.alignment).is_ok_and(|padded| self.file_len <= padded)
+        self.file_len == end || align_up(end, self.alignment).is_ok_and(|padded| self.file_len == padded)
     }
 
     /// Where each tensor lies: one after the other, each padded, and all within the file.
@@ -294,13 +311,9 @@ impl Layout<'_> {
     }
 }
 
-fn ambiguous(tensors: &[TensorInfo], both: bool) -> Error {
+fn ambiguous(tensors: &[TensorInfo], why: &str) -> Error {
     let name = tensors.iter().find(|t| t.type_id == Q2_0).map_or("", |t| &t.name);
-    let found = if both {
-        "a file that fits both; say which it is"
-    } else {
-        "a file that fits neither; it is corrupt, or 42 means something else in it"
-    };
+    let found = format!("a file that {why}");
     Problem::expected("tensor type 42 in blocks of 64 or of 128", found).at(format!("tensor `{name}`"))
 }
 

@@ -86,7 +86,7 @@ pub fn write_to(out: &mut dyn Write, entries: &[Entry], tensors: Vec<WriteTensor
         let place = || format!("tensor `{}`", tensor.name);
         let mut counted = Counted { out, left: len, over: false };
         let result = (tensor.data)(&mut counted);
-        if counted.over || counted.left > 0 {
+        if counted.over || (result.is_ok() && counted.left > 0) {
             let found = if counted.over { "more".into() } else { (len - counted.left).to_string() };
             return Err(Problem::expected(format!("{len} bytes"), found).at(place()));
         }
