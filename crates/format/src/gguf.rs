@@ -10,6 +10,7 @@ mod split;
 mod types;
 mod write;
 
+pub use crate::names::to_gguf as tensor_name;
 pub use entry::{Entry, ValueType};
 pub use read::{GgufFile, TensorInfo};
 pub use write::{WriteData, WriteTensor, write, write_to};
@@ -34,7 +35,7 @@ impl Container for Gguf {
     }
 
     fn open(&self, path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Checkpoint, Error> {
-        checkpoint(path, &open_files(path, codecs, options)?, codecs)
+        checkpoint(path, open_files(path, codecs, options)?, codecs)
     }
 }
 
@@ -58,32 +59,27 @@ pub(crate) fn open_bytes(
     if split::count(&file)? > 1 {
         return Err(Problem::expected("a whole model", "one shard of a split file").at_path(path));
     }
-    checkpoint(path, &[file], codecs)
+    checkpoint(path, vec![file], codecs)
 }
 
-fn checkpoint(path: &Path, files: &[GgufFile], codecs: &Registry) -> Result<Checkpoint, Error> {
+fn checkpoint(path: &Path, mut files: Vec<GgufFile>, codecs: &Registry) -> Result<Checkpoint, Error> {
     let place = path.display().to_string();
-    let first = &files[0];
-    let mut metadata = canonical_keys(first).map_err(|e| e.within(&place))?;
-    let architecture = metadata.text("general.architecture").map_err(|e| e.within(&place))?.to_owned();
+    let entries = files.first_mut().map(|first| std::mem::take(&mut first.entries)).unwrap_or_default();
     let embed = files.iter().flat_map(|f| &f.tensors).find(|t| t.name == "token_embd.weight");
     let vocab = embed.map(|t| t.shape.rows());
-    keys::complete_gguf(&mut metadata, &architecture, vocab).map_err(|e| e.within(&place))?;
+    let (architecture, metadata) = canonical_keys(entries, vocab).map_err(|e| e.within(&place))?;
     let chat_template = metadata.find_text("tokenizer.chat_template").map_err(|e| e.within(&place))?;
     let mut checkpoint = Checkpoint {
         path: path.to_owned(),
         container: Gguf.name(),
         chat_template: chat_template.map(str::to_owned),
-        tokenizer: match metadata.get("tokenizer.ggml.model") {
-            Some(_) => TokenizerSource::Metadata,
-            None => TokenizerSource::None,
-        },
+        tokenizer: tokenizer(&metadata),
         files: files.iter().map(|f| (f.path.clone(), f.bytes.len() as u64)).collect(),
         ..Checkpoint::default()
     };
     let layers = metadata.usize_or("block_count", usize::MAX).map_err(|e| e.within(&place))?;
     let mut experts = BTreeMap::new();
-    for file in files {
+    for file in &files {
         for tensor in &file.tensors {
             let meaning = names::from_gguf(&tensor.name, &architecture, layers);
             let placed =
@@ -91,24 +87,70 @@ fn checkpoint(path: &Path, files: &[GgufFile], codecs: &Registry) -> Result<Chec
             placed.map_err(|e| e.within(file.path.display().to_string()))?;
         }
     }
-    checkpoint.stack(experts, None).map_err(|e| e.within(&place))?;
+    let count = metadata.find_int("expert_count").map_err(|e| e.within(&place))?;
+    checkpoint.stack(experts, count).map_err(|e| e.within(&place))?;
     checkpoint.architecture = architecture;
     checkpoint.metadata = metadata;
     Ok(checkpoint)
 }
 
-/// The keys of a file, those of its architecture without the prefix.
-fn canonical_keys(file: &GgufFile) -> Result<Metadata, Error> {
+fn tokenizer(metadata: &Metadata) -> TokenizerSource {
+    match (metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.huggingface.json")) {
+        (Some(_), _) => TokenizerSource::Metadata,
+        (None, Some(Value::Text(json))) => {
+            TokenizerSource::Json { tokenizer: Bytes::from(json.clone()), config: None }
+        }
+        _ => TokenizerSource::None,
+    }
+}
+
+/// The architecture and the keys of a file, those of its architecture without the prefix.
+fn canonical_keys(entries: Vec<Entry>, vocab: Option<usize>) -> Result<(String, Metadata), Error> {
     let mut metadata = Metadata::default();
-    let architecture = match file.get("general.architecture") {
-        Some(Value::Text(name)) => name.as_str(),
+    let named = entries.iter().find(|entry| entry.key == "general.architecture").map(|entry| &entry.value);
+    let architecture = match named {
+        Some(Value::Text(name)) => name.clone(),
         Some(other) => return Err(Problem::expected("text", other).at("key `general.architecture`")),
         None => return Err(Problem::Missing("text".into()).at("key `general.architecture`")),
     };
-    for entry in &file.entries {
-        let own = entry.key.strip_prefix(architecture).and_then(|key| key.strip_prefix('.'));
+    for entry in entries {
+        let place = || format!("key `{}`", entry.key);
+        if entry.key.starts_with("prism.hadamard.") {
+            let what = "weights that are stored rotated are not supported yet, and make no sense as they are";
+            return Err(Problem::Unsupported(what.into()).at(place()));
+        }
+        let own = entry.key.strip_prefix(&architecture).and_then(|key| key.strip_prefix('.'));
         let key = own.filter(|key| !key.is_empty()).unwrap_or(&entry.key);
-        metadata.values.insert(key.to_owned(), entry.value.clone());
+        if metadata.values.contains_key(key) {
+            return Err(Problem::Duplicate.at(place()));
+        }
+        metadata.values.insert(key.to_owned(), entry.value);
     }
-    Ok(metadata)
+    keys::complete_gguf(&mut metadata, &architecture, vocab)?;
+    Ok((architecture, metadata))
+}
+
+/// The entries that say `metadata` in a GGUF file of its architecture: hyperparameters get their prefix back, and what
+/// means something else in files than in canonical keys is said their way.
+///
+/// # Errors
+/// If there is no `general.architecture`.
+pub fn entries(metadata: &Metadata) -> Result<Vec<Entry>, Error> {
+    const COMMON: &[&str] = &["general.", "tokenizer.", "split.", "quantize."];
+    let architecture = metadata.text("general.architecture")?;
+    let mut entries = Vec::new();
+    for (key, value) in &metadata.values {
+        let key = match key.as_str() {
+            "nextn_predict_layers" => continue, // `block_count` is without them
+            "rope.scaling.yarn_attn_factor" if metadata.get("rope.scaling.attn_factor").is_some() => continue,
+            "rope.scaling.attn_factor" if metadata.find_text("rope.scaling.type")? == Some("yarn") => {
+                "rope.scaling.yarn_attn_factor"
+            }
+            key => key,
+        };
+        let common = COMMON.iter().any(|prefix| key.starts_with(prefix));
+        let name = if common { key.to_owned() } else { format!("{architecture}.{key}") };
+        entries.push(Entry::new(name, value.clone()));
+    }
+    Ok(entries)
 }

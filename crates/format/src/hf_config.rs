@@ -9,6 +9,7 @@ use crate::{
     keys::{self, every, yarn_magnitude},
 };
 use serde_json::{Map, Value as Json, json};
+use std::collections::HashSet;
 
 /// Names of a model in `architectures` (without `ForCausalLM` and the like) and `model_type`, and the canonical one.
 static ARCHITECTURES: &[(&str, &str, &str)] = &[
@@ -119,7 +120,7 @@ impl Config {
         if let Some(scalar) = self.find::<f64>("query_pre_attn_scalar")?.filter(|&s| s > 0.0) {
             m.set("attention.scale", scalar.powf(-0.5));
         }
-        keys::complete(&mut m).map_err(in_config)?; // so that the number of layers is known to be sane
+        keys::check_layers(&m).map_err(in_config)?;
         self.layers(&mut m)?;
         self.rope(&mut m)?;
         self.tokens(&mut m, generation)?;
@@ -154,7 +155,7 @@ impl Config {
         };
         m.set("attention.layer_types", types);
         if m.usize_or("expert_count", 0).map_err(in_config)? > 0 {
-            let dense: Vec<usize> = self.find("mlp_only_layers")?.unwrap_or_default();
+            let dense: HashSet<usize> = self.find("mlp_only_layers")?.unwrap_or_default();
             let step = self.find::<usize>("decoder_sparse_step")?.unwrap_or(1).max(1);
             let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
             m.set("expert_layers", (0..layers).map(sparse).collect::<Vec<bool>>());
@@ -259,10 +260,10 @@ impl Config {
             _ => yarn_magnitude(factor, 1.0),
         };
         m.set_default("rope.scaling.attn_factor", magnitude);
-        m.set_default("rope.scaling.yarn_beta_fast", 32.0);
-        m.set_default("rope.scaling.yarn_beta_slow", 1.0);
-        let truncate = rope.get("truncate").and_then(Json::as_bool).unwrap_or(true);
-        m.set("rope.scaling.truncate", truncate);
+        if let Some(truncate) = rope.get("truncate").and_then(Json::as_bool) {
+            m.set("rope.scaling.truncate", truncate);
+        }
+        keys::yarn_defaults(m);
         Ok(())
     }
 

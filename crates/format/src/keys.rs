@@ -3,7 +3,7 @@
 //! | key | meaning |
 //! |---|---|
 //! | `block_count` | layers of the model itself, without those that only draft tokens |
-//! | `attention.layer_types` | texts, one a layer: `full`, `sliding` (`attention.sliding_window` positions, the query's own among them), `linear`; absent if all are `full` |
+//! | `attention.layer_types` | texts, one a layer: `full`, `sliding` (`attention.sliding_window` positions, the query's own among them), `linear` |
 //! | `attention.scale` | what scores are multiplied by |
 //! | `attention.key_length`, `attention.value_length`, `attention.head_count_kv` | always there |
 //! | `rope.layout` | `split` (i with i + half) or `interleaved` (2i with 2i + 1) |
@@ -12,6 +12,7 @@
 //! | `rope.scaling.type` | `linear`, `dynamic`, `yarn`, `llama3`, `longrope`; absent if none |
 //! | `rope.scaling.attn_factor` | `yarn`: what q and k are multiplied by, all in all |
 //! | `rope.scaling.low_freq_factor`, `.high_freq_factor` | `llama3` |
+//! | `rope.scaling.yarn_beta_fast`, `.yarn_beta_slow`, `.original_context_length` | `yarn`: always there |
 //! | `rope.scaling.truncate` | `yarn`: whether the ends of its ramp are whole numbers |
 //! | `rope.scaling.short_factor`, `.long_factor` | `longrope`: floats |
 //! | `hidden_act` | `silu`, `gelu_pytorch_tanh`, ... as Hugging Face spells it |
@@ -82,7 +83,7 @@ pub(crate) fn complete(m: &mut Metadata) -> Result<(), Error> {
         }
     }
     m.set_default("rope.freq_base", 10000.0);
-    no_windows_without_width(m)
+    complete_layer_types(m)
 }
 
 /// How the numbers of a head are paired for rotation in the GGUF files of an architecture: converters permuted the
@@ -167,7 +168,18 @@ fn gguf_yarn(m: &mut Metadata) -> Result<(), Error> {
     };
     let times = f64::from(m.f32_or("rope.scaling.attn_factor", 1.0)?);
     m.set("rope.scaling.attn_factor", magnitude * times);
+    yarn_defaults(m);
     Ok(())
+}
+
+/// The ends of the ramp of YaRN and the length it starts from, where they are not given.
+pub(crate) fn yarn_defaults(m: &mut Metadata) {
+    m.set_default("rope.scaling.yarn_beta_fast", 32.0);
+    m.set_default("rope.scaling.yarn_beta_slow", 1.0);
+    m.set_default("rope.scaling.truncate", true);
+    if let Some(length) = m.get("context_length").cloned() {
+        m.set_default("rope.scaling.original_context_length", length);
+    }
 }
 
 /// What YaRN multiplies q and k by for a longer context.
@@ -216,7 +228,8 @@ pub(crate) fn every(layers: usize, interval: usize, kind: &str) -> Vec<String> {
     (0..layers).map(|layer| if full(layer) { "full" } else { kind }.to_owned()).collect()
 }
 
-fn check_layers(m: &Metadata) -> Result<(), Error> {
+/// Refuses a number of layers that no model has.
+pub(crate) fn check_layers(m: &Metadata) -> Result<(), Error> {
     match m.find_int::<usize>("block_count")? {
         Some(layers) if layers == 0 || layers > MAX_LAYERS => {
             Err(Problem::expected(format!("1 to {MAX_LAYERS} layers"), layers).at("key `block_count`"))
@@ -225,13 +238,18 @@ fn check_layers(m: &Metadata) -> Result<(), Error> {
     }
 }
 
-/// Layers with a window that nobody gives a width see everything.
-fn no_windows_without_width(m: &mut Metadata) -> Result<(), Error> {
-    let width = m.usize_or("attention.sliding_window", 0)?;
-    if width == 0
+/// Every layer sees everything unless it is said otherwise; so does one with a window that nobody gives a width.
+fn complete_layer_types(m: &mut Metadata) -> Result<(), Error> {
+    if let Some(layers) = m.find_int::<usize>("block_count")? {
+        m.set_default("attention.layer_types", vec!["full".to_owned(); layers]);
+    }
+    let windowed = |t: &String| t == "sliding";
+    let any = m.find_texts("attention.layer_types")?.is_some_and(|types| types.iter().any(windowed));
+    if any
+        && m.usize_or("attention.sliding_window", 0)? == 0
         && let Some(Value::Texts(types)) = m.values.get_mut("attention.layer_types")
     {
-        types.iter_mut().filter(|t| *t == "sliding").for_each(|t| *t = "full".to_owned());
+        types.iter_mut().filter(|t| windowed(t)).for_each(|t| *t = "full".to_owned());
     }
     Ok(())
 }

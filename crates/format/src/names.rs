@@ -119,11 +119,18 @@ pub(crate) fn from_gguf(name: &str, architecture: &str, layers: usize) -> Meanin
     if layer >= layers || base.starts_with("nextn.") {
         return Meaning::Ignored; // layers that only draft tokens
     }
-    match find(LAYER, architecture, |row| !base.is_empty() && row.gguf == base) {
-        Some(row) if row.canonical == "delta.dt" => Meaning::Weight(format!("layer.{layer}.delta.dt_bias")),
-        Some(row) => Meaning::Weight(format!("layer.{layer}.{}{suffix}", row.canonical)),
-        None => Meaning::Unknown,
+    if let Some(row) = find(LAYER, architecture, |row| !base.is_empty() && row.gguf == base) {
+        return match row.canonical {
+            "delta.dt" => Meaning::Weight(format!("layer.{layer}.delta.dt_bias")),
+            canonical => Meaning::Weight(format!("layer.{layer}.{canonical}{suffix}")),
+        };
     }
+    // the first mixtures had a tensor for each expert: `ffn_up.7`
+    let one_expert = base.split_once('.').and_then(|(base, expert)| {
+        let row = find(LAYER, architecture, |row| row.gguf.strip_suffix("_exps") == Some(base))?;
+        Some(Meaning::Expert(format!("layer.{layer}.{}{suffix}", row.canonical), expert.parse().ok()?))
+    });
+    one_expert.unwrap_or(Meaning::Unknown)
 }
 
 /// The name that a weight has in GGUF files of an architecture; `None` if they have none for it.
@@ -145,6 +152,26 @@ pub fn gguf_name(canonical: &str, architecture: &str) -> Option<String> {
     };
     let row = find(rows, architecture, |row| row.canonical == base && !row.gguf.is_empty())?;
     Some(format!("{layer}{}.{suffix}", row.gguf))
+}
+
+/// The name that a canonical tensor has in the GGUF files of an architecture, if it has one there.
+pub fn to_gguf(canonical: &str, architecture: &str) -> Option<String> {
+    let layer = canonical.strip_prefix("layer.").and_then(split_layer);
+    let (prefix, rows, name) = match layer {
+        Some((layer, name)) => (format!("blk.{layer}."), LAYER, name),
+        None => (String::new(), GLOBAL, canonical),
+    };
+    match name {
+        "delta.dt_bias" => return Some(format!("{prefix}ssm_dt.bias")),
+        "delta.decay" => return Some(format!("{prefix}ssm_a")),
+        _ => {}
+    }
+    let (base, suffix) = [".bias", ".scale"]
+        .iter()
+        .find_map(|&suffix| Some((name.strip_suffix(suffix)?, suffix)))
+        .unwrap_or((name, ".weight"));
+    let row = find(rows, architecture, |row| row.canonical == base && !row.gguf.is_empty())?;
+    Some(format!("{prefix}{}{suffix}", row.gguf))
 }
 
 /// The meaning of a Hugging Face tensor name.
@@ -212,5 +239,71 @@ fn split_expert(name: &str) -> (String, Option<usize>) {
     match split() {
         Some((pattern, expert)) => (pattern, Some(expert)),
         None => (name.to_owned(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_names_survive_the_way_to_gguf_and_back() {
+        for architecture in ["llama", "gemma2", "qwen35", "qwen3moe"] {
+            let mine = |row: &&Name| row.only.is_empty() || row.only.contains(&architecture);
+            for (prefix, rows) in [("", GLOBAL), ("layer.7.", LAYER)] {
+                let taken =
+                    |row: &Name| rows.iter().any(|r| r.only.contains(&architecture) && r.gguf == row.gguf);
+                let common = rows.iter().filter(mine).filter(|row| !row.only.is_empty() || !taken(row));
+                for row in common.filter(|row| !row.gguf.is_empty() && row.canonical != "delta.dt") {
+                    for suffix in ["", ".bias", ".scale"] {
+                        let name = format!("{prefix}{}{suffix}", row.canonical);
+                        let gguf = to_gguf(&name, architecture).unwrap();
+                        assert_eq!(from_gguf(&gguf, architecture, 8), Meaning::Weight(name), "{gguf}");
+                    }
+                }
+            }
+        }
+        assert_eq!(to_gguf("layer.0.attn.q.bias", "qwen2").as_deref(), Some("blk.0.attn_q.bias"));
+        assert_eq!(
+            to_gguf("layer.0.ffn.norm", "qwen35").as_deref(),
+            Some("blk.0.post_attention_norm.weight")
+        );
+        assert_eq!(to_gguf("layer.0.delta.decay", "qwen35").as_deref(), Some("blk.0.ssm_a"));
+        assert_eq!(to_gguf("layer.0.nothing", "llama"), None);
+    }
+
+    #[test]
+    fn one_name_means_what_its_architecture_says() {
+        let weight = |name: &str| Meaning::Weight(name.to_owned());
+        let norm = "blk.3.post_attention_norm.weight";
+        assert_eq!(from_gguf(norm, "gemma3", 4), weight("layer.3.attn.post_norm"));
+        assert_eq!(from_gguf(norm, "qwen35", 4), weight("layer.3.ffn.norm"));
+        assert_eq!(from_gguf(norm, "qwen35", 3), Meaning::Ignored);
+        assert_eq!(from_gguf("blk.0.attn_qkv.weight", "qwen35", 4), weight("layer.0.delta.qkv"));
+        assert_eq!(from_gguf("blk.0.attn_qkv.weight", "phi3", 4), weight("layer.0.attn.qkv"));
+        assert_eq!(
+            from_gguf("blk.0.ffn_up.7.weight", "llama", 4),
+            Meaning::Expert("layer.0.moe.up".into(), 7)
+        );
+        assert_eq!(from_gguf("blk.0.ffn_down_exps.scale", "qwen3moe", 4), weight("layer.0.moe.down.scale"));
+        assert_eq!(from_gguf("blk.0.ffn_down.input_scale", "qwen3", 4), Meaning::Ignored);
+        for name in ["blk.0..weight", "blk.x.attn_q.weight", "", ".weight", "blk.0.attn_q_norm_in.weight"] {
+            assert_eq!(from_gguf(name, "qwen3", 4), Meaning::Unknown, "{name}");
+        }
+        let norm = "model.layers.3.post_attention_layernorm.weight";
+        assert_eq!(from_hf(norm, "gemma2", 4), weight("layer.3.attn.post_norm"));
+        assert_eq!(from_hf(norm, "llama", 4), weight("layer.3.ffn.norm"));
+        assert_eq!(
+            from_hf("model.layers.0.linear_attn.dt_bias", "qwen35", 4),
+            weight("layer.0.delta.dt_bias")
+        );
+        assert_eq!(from_hf("lm_head.weight", "llama", 4), weight("head"));
+        let expert = "model.layers.0.block_sparse_moe.experts.3.w2.weight";
+        assert_eq!(from_hf(expert, "llama", 4), Meaning::Expert("layer.0.moe.down".into(), 3));
+        let selection = "model.layers.0.mlp.gate.e_score_correction_bias";
+        assert_eq!(from_hf(selection, "glm4_moe", 4), weight("layer.0.moe.router.selection.bias"));
+        for name in ["mtp.layers.0.mlp.up_proj.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"] {
+            assert_eq!(from_hf(name, "llama", 4), Meaning::Ignored, "{name}");
+        }
     }
 }

@@ -7,7 +7,7 @@ mod header;
 pub use header::{SafetensorsFile, TensorInfo};
 
 use crate::{
-    Checkpoint, Container, Error, OpenOptions, Problem, TokenizerSource,
+    Checkpoint, Container, Error, Metadata, OpenOptions, Problem, TokenizerSource,
     bitnet::Packing,
     hf_config::Config,
     map,
@@ -76,6 +76,16 @@ fn checkpoint(path: &Path, codecs: &Registry) -> Result<Checkpoint, Error> {
     checkpoint.stack(experts, metadata.find_int("expert_count")?)?;
     checkpoint.metadata = metadata;
     Ok(checkpoint)
+}
+
+/// The canonical architecture and keys of a `config.json` and, if there is one, a `generation_config.json`.
+///
+/// # Errors
+/// One that names the key whose value is not what it must be.
+pub fn read_config(config: &[u8], generation: Option<&[u8]>) -> Result<(String, Metadata), Error> {
+    let config = Config::parse(config)?;
+    let metadata = config.metadata(generation)?;
+    Ok((config.architecture, metadata))
 }
 
 /// A file and those of its tensors that belong to the model.

@@ -3,8 +3,8 @@
 mod support;
 
 use nibble_format::{
-    Checkpoint, Error, OpenOptions, Type42, Value,
-    gguf::{Entry, GgufFile, WriteTensor, open_files, write, write_to},
+    Checkpoint, Error, OpenOptions, TokenizerSource, Type42, Value,
+    gguf::{Entry, GgufFile, WriteTensor, entries, open_files, write, write_to},
     open, open_bytes, open_with,
 };
 use nibble_quant::{Registry, codec};
@@ -594,4 +594,43 @@ fn other_paths_are_refused_with_what_was_found() {
     refused(&dir.file("empty", ""), "an empty file");
     refused(&dir.file("old.bin", "ggjt0000"), "ggjt");
     refused(&dir.file("model.safetensors", b"\x08\0\0\0\0\0\0\0{}      "), "directory it is in");
+}
+
+#[test]
+fn keys_that_change_the_meaning_of_weights_are_not_passed_over() {
+    let b = with(|b| {
+        b.u32("prism.hadamard.version", 1);
+    });
+    refused(&b, &["key `prism.hadamard.version`", "rotated"]);
+    let b = with(|b| {
+        b.u32("general.quantization_version", 2).u32("llama.general.quantization_version", 3);
+    });
+    refused(&b, &["key `llama.general.quantization_version`", "twice"]);
+}
+
+#[test]
+fn canonical_keys_can_be_written_and_read_again() {
+    let b = with(|b| {
+        b.u32("llama.block_count", 3).u32("llama.nextn_predict_layers", 1).u32("llama.embedding_length", 64);
+        b.u32("llama.attention.head_count", 4)
+            .u32("llama.context_length", 4096)
+            .text("llama.rope.scaling.type", "yarn");
+        b.entry(b"llama.rope.scaling.factor", 6, &4f32.to_le_bytes());
+        b.text("tokenizer.huggingface.json", "{}");
+    });
+    let first = opened(&b).unwrap();
+    assert_eq!(&first.metadata.f32("rope.scaling.attn_factor").unwrap().to_string()[..8], "1.138629");
+    assert_eq!(first.metadata.usize("rope.scaling.original_context_length").unwrap(), 4096);
+    assert!(matches!(&first.tokenizer, TokenizerSource::Json { tokenizer, .. } if tokenizer == "{}"));
+    let mut file = Vec::new();
+    write_to(&mut file, &entries(&first.metadata).unwrap(), vec![]).unwrap();
+    let again = open_bytes(file.into(), "again.gguf", &Registry::default()).unwrap();
+    assert_eq!(again.metadata.usize("block_count").unwrap(), 2);
+    for (key, value) in first.metadata.values.iter().filter(|(key, _)| *key != "nextn_predict_layers") {
+        let close = match (value, &again.metadata.values[key]) {
+            (Value::Float(a), Value::Float(b)) => (a - b).abs() < 1e-6,
+            (a, b) => a == b,
+        };
+        assert!(close, "{key}");
+    }
 }

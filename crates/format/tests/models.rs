@@ -105,6 +105,35 @@ fn golden_models_open() {
 }
 
 #[test]
+fn packed_ternary_weights_are_exactly_minus_one_zero_and_one() {
+    for name in ["bitnet-auto", "bitnet-linear"] {
+        let c = opened(&nibble_testkit::workspace_root().join("golden/models").join(name));
+        let packed = c.tensors.keys().filter(|name| c.tensors.contains_key(&format!("{name}.scale")));
+        let packed: Vec<_> = packed.map(|name| &c.tensors[name]).collect();
+        assert!(packed.len() >= 14, "{name}");
+        for tensor in packed {
+            assert!(tensor.decode().iter().all(|x| [-1.0, 0.0, 1.0].contains(x)), "{name}: {tensor:?}");
+        }
+    }
+}
+
+#[test]
+fn real_models_open() {
+    let dir = nibble_testkit::test_data_dir().join("models");
+    let paths = std::fs::read_dir(&dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let paths: Vec<_> = paths.filter(|path| path.extension().is_some_and(|e| e == "gguf")).collect();
+    if paths.is_empty() {
+        eprintln!("SKIPPED: no real models in {}", dir.display());
+    }
+    for path in paths {
+        let c = opened(&path);
+        check(&c);
+        assert!(matches!(c.tokenizer, TokenizerSource::Metadata) && c.chat_template.is_some());
+        assert!(c.weight_bytes() * 100 > c.files[0].1 * 95, "nearly all of the file is weights");
+    }
+}
+
+#[test]
 fn the_same_model_has_the_same_keys_and_weights_in_both_containers() {
     const KEYS: &[&str] = &[
         "block_count",

@@ -2,7 +2,10 @@
 
 mod support;
 
-use nibble_format::{Checkpoint, Error, open, safetensors::SafetensorsFile};
+use nibble_format::{
+    Checkpoint, Error, open,
+    safetensors::{SafetensorsFile, read_config},
+};
 use nibble_quant::Registry;
 use nibble_testkit::Rng;
 use serde_json::{Value as Json, json};
@@ -349,4 +352,29 @@ fn ternary_weights_keep_their_values_and_their_factor() {
     dir.file("model.safetensors", broken);
     let message = open(&dir.0, &Registry::default()).unwrap_err().to_string();
     assert!(message.contains("up_proj") && message.contains("ternary codes"), "{message}");
+}
+
+#[test]
+fn no_changed_configuration_makes_the_reader_panic() {
+    let rich =
+        config(json!({"model_type": "qwen3_5_moe", "num_experts": 4, "mlp_only_layers": [0], "head_dim": 16,
+        "linear_num_value_heads": 4, "linear_value_head_dim": 16, "sliding_window": 8, "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "sliding_attention", "full_attention"], "eos_token_id": [1, 2],
+        "rope_parameters": {"rope_type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 0.7,
+            "partial_rotary_factor": 0.25, "mrope_section": [1, 1]}}))
+        .to_string()
+        .into_bytes();
+    let generation = br#"{"eos_token_id": [3], "temperature": 0.7, "top_k": 20}"#;
+    let (architecture, metadata) = read_config(&rich, Some(generation)).unwrap();
+    assert_eq!((architecture.as_str(), metadata.usize("general.sampling.top_k").unwrap()), ("qwen35moe", 20));
+    let mut rng = Rng::new(5);
+    let mut read = 0;
+    for at in 0..rich.len() {
+        for byte in [b'9', b'-', b'"', b'e', rng.bits() as u8] {
+            let mut changed = rich.clone();
+            changed[at] = byte;
+            read += usize::from(read_config(&changed, Some(generation)).is_ok());
+        }
+    }
+    assert!(read > 100, "{read} changed configurations still make sense");
 }
