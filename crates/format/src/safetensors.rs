@@ -45,8 +45,11 @@ impl Container for Safetensors {
 fn checkpoint(path: &Path, codecs: &Registry) -> Result<Checkpoint, Error> {
     let config = Config::parse(&read(&path.join("config.json"))?)?;
     let generation = read_if_there(&path.join("generation_config.json"))?;
-    let metadata = config.metadata(generation.as_deref())?;
+    let mut metadata = config.metadata(generation.as_deref())?;
     let packing = packing(path, &config.root)?;
+    if packing.is_some() {
+        metadata.set("quantization.activation_bits", 8usize);
+    }
     let (files, mut ignored) = weight_files(path)?;
     refuse_unknown_schemes(&files, packing.is_some())?;
     let tokenizer_config = read_if_there(&path.join("tokenizer_config.json"))?.map(Bytes::from);

@@ -75,6 +75,7 @@ fn tiny_models_open_with_the_shapes_of_their_architectures() {
     assert_eq!(dims(&c, "layer.0.attn.k"), [128, 256]);
     assert_eq!(dims(&c, "layer.0.ffn.down.scale"), [1]);
     assert_eq!(c.tensors["layer.0.ffn.down"].name(), "tq2_0");
+    assert_eq!(c.metadata.usize("quantization.activation_bits").unwrap(), 8);
 
     let c = tiny("tiny-qwen3.5");
     assert_eq!(c.architecture, "qwen35");
