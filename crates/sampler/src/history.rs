@@ -28,10 +28,10 @@ impl History {
 
     pub fn push(&mut self, token: u32) {
         if self.counted > 0 {
-            if let Some(leaving) = self.back(self.counted - 1) {
-                if let Some(count) = self.counts.get_mut(leaving as usize) {
-                    *count -= 1;
-                }
+            if let Some(leaving) = self.back(self.counted - 1)
+                && let Some(count) = self.counts.get_mut(leaving as usize)
+            {
+                *count -= 1;
             }
             if let Some(count) = self.counts.get_mut(token as usize) {
                 *count += 1;
