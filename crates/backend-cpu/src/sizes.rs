@@ -1,0 +1,200 @@
+//! How much a plan reserves, computed before anything is.
+
+use crate::{
+    attention::{Shape, Tile},
+    experts::Assignment,
+    gated_delta,
+    kernels::{Activations, Forms, Scratch},
+    kv::KvLayout,
+    layout::place,
+    program::{Buf, Form, Program, Task},
+};
+use nibble_backend::{Error, Limits, Memory};
+use nibble_graph::{Graph, Rows};
+use std::collections::HashMap;
+
+/// The most numbers in any one buffer: what is more fits no machine.
+const MOST: usize = 1 << 46;
+
+/// Everything that a plan reserves.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    /// Where each buffer starts in the arena.
+    pub starts: Vec<usize>,
+    /// Where the table of angles of each rope starts.
+    pub tables: Vec<usize>,
+    /// Where the scratch of the threads starts.
+    pub scratch: usize,
+    /// Numbers of scratch for each thread.
+    pub scratch_len: usize,
+    /// Where the results of parts of the context start.
+    pub parts: usize,
+    /// Their length.
+    pub parts_len: usize,
+    /// Numbers in the arena.
+    pub arena: usize,
+    /// The shape to make the inputs of products with, by form: rows, numbers in a row.
+    pub inputs: [(usize, usize); 2],
+    /// The longest row of a matrix.
+    pub row_len: usize,
+    /// The layout of pages.
+    pub kv: KvLayout,
+    /// Bytes of the bank.
+    pub bank: usize,
+    /// Where each layer's state starts in a slot.
+    pub states: Vec<usize>,
+    /// Numbers in a slot.
+    pub slot: usize,
+    /// Numbers of the assignment of rows to experts.
+    pub assignment: usize,
+    /// What all of it comes to.
+    pub memory: Memory,
+}
+
+impl Sizes {
+    /// The sizes of a program.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if they are beyond any machine.
+    pub fn new(graph: &Graph, program: &Program, limits: &Limits, threads: usize) -> Result<Self, Error> {
+        let rows = |rows| if rows == Rows::Tokens { limits.rows } else { limits.wanted };
+        let numbers = program.bufs.iter().map(|b| product("values", &[rows(b.rows), b.width]).map(aligned));
+        let (starts, mut arena) = place(&program.bufs, &numbers.collect::<Result<Vec<_>, _>>()?);
+        let mut take = |what, factors: &[usize]| {
+            let start = arena;
+            arena = Some(arena + aligned(product(what, factors)?))
+                .filter(|&n| n < MOST)
+                .ok_or_else(|| too_much(what))?;
+            Ok::<_, Error>(start)
+        };
+        let table = |t: &nibble_graph::Rope| [limits.rows, t.dims];
+        let tables =
+            program.tables.iter().map(|t| take("angles", &table(t))).collect::<Result<Vec<_>, _>>()?;
+        let scratch_len = aligned(scratch_len(program));
+        let parts_len =
+            attention_shapes(program).map(|s| s.parts_len(limits.rows, limits.context)).max().unwrap_or(0);
+        let scratch = take("scratch", &[threads, scratch_len])?;
+        let parts = take("parts of the context", &[parts_len])?;
+        let inputs = input_shapes(program, limits)?;
+        let row_len = program.matrices.iter().map(|m| m.data.shape().row_len()).max().unwrap_or(0);
+        let assignment = assignment_len(program, limits);
+        let kv = KvLayout::new(&graph.kv_layers, limits.kv);
+        let bank = product("keys and values", &[limits.pages, kv.page_bytes])?;
+        let mut slot = 0;
+        let states = graph
+            .state_layers
+            .iter()
+            .map(|layer| {
+                let start = slot;
+                slot += layer.len.next_multiple_of(16);
+                start
+            })
+            .collect();
+        let state = product("recurrent state", &[limits.state_slots, slot, 4])?;
+        let forms = [Forms::CODES, Forms::FLOATS];
+        let activations = (arena * 4)
+            + (0..2).map(|i| Activations::bytes(inputs[i].0, inputs[i].1, forms[i])).sum::<usize>()
+            + threads * Scratch::bytes(row_len)
+            + limits.rows * size_of::<Tile>()
+            + assignment * 4;
+        let memory = Memory {
+            mapped_weights: program.matrices.iter().map(|m| m.data.byte_len() as u64).sum(),
+            weights: program.vectors.iter().map(|v| 4 * v.len() as u64).sum(),
+            kv: bank as u64,
+            state: state as u64,
+            activations: activations as u64,
+        };
+        Ok(Self {
+            starts,
+            tables,
+            scratch,
+            scratch_len,
+            parts,
+            parts_len,
+            arena,
+            inputs,
+            row_len,
+            kv,
+            bank,
+            states,
+            slot,
+            assignment,
+            memory,
+        })
+    }
+}
+
+/// Buffers start at cache lines.
+fn aligned(len: usize) -> usize {
+    len.next_multiple_of(16)
+}
+
+fn product(what: &str, factors: &[usize]) -> Result<usize, Error> {
+    let product = factors.iter().try_fold(1usize, |n, &f| n.checked_mul(f)).filter(|&n| n < MOST);
+    product.ok_or_else(|| too_much(what))
+}
+
+fn too_much(what: &str) -> Error {
+    Error::Memory { what: what.into(), needed: u64::MAX, available: MOST as u64 }
+}
+
+fn attention_shapes(program: &Program) -> impl Iterator<Item = &Shape> {
+    program.tasks.iter().filter_map(|t| match &t.task {
+        Task::Attention { shape, .. } => Some(shape),
+        _ => None,
+    })
+}
+
+fn scratch_len(program: &Program) -> usize {
+    let needed = program.tasks.iter().map(|t| match &t.task {
+        Task::Attention { shape, .. } => {
+            let row = shape.keys.key_dim.max(shape.keys.value_dim).next_multiple_of(32);
+            shape.scratch_len().max(row)
+        }
+        Task::GatedDelta { op, .. } => op.key_dim * gated_delta::COLUMNS,
+        Task::Route { logits, .. } => 2 * program.bufs[logits.0].width,
+        _ => 0,
+    });
+    needed.max().unwrap_or(0)
+}
+
+fn assignment_len(program: &Program, limits: &Limits) -> usize {
+    let needed = program.tasks.iter().map(|t| match &t.task {
+        Task::ExpertMatmul { used, experts, .. } => Assignment::len(limits.rows * used, *experts),
+        _ => 0,
+    });
+    needed.max().unwrap_or(0)
+}
+
+/// A shape for each form in which the inputs of every product fit.
+fn input_shapes(program: &Program, limits: &Limits) -> Result<[(usize, usize); 2], Error> {
+    let mut most: [HashMap<usize, usize>; 2] = Default::default();
+    let rows_of =
+        |buf: Buf| if program.bufs[buf.0].rows == Rows::Tokens { limits.rows } else { limits.wanted };
+    for placed in &program.tasks {
+        let mut note = |form: usize, rows: usize, row_len: usize| {
+            let most = most[form].entry(row_len).or_default();
+            *most = (*most).max(rows);
+        };
+        match &placed.task {
+            Task::Fill { x, parts, form } => {
+                note(*form as usize, rows_of(*x) * parts, program.bufs[x.0].width / parts);
+            }
+            Task::RmsNorm { y, fill, .. } => {
+                (0..2).filter(|&f| fill[f]).for_each(|f| note(f, rows_of(*y), program.bufs[y.0].width));
+            }
+            _ => {}
+        }
+    }
+    let mut shapes = [(0, 0); 2];
+    for (form, shape) in [Form::Codes, Form::Floats].into_iter().zip(&mut shapes) {
+        // As one row of chunks of 256, so that any shape with no more chunks fits.
+        let unit = if form == Form::Codes { 256 } else { 1 };
+        let needed = most[form as usize]
+            .iter()
+            .map(|(&row_len, &rows)| product("inputs of products", &[rows, row_len.div_ceil(unit), unit]));
+        let needed = needed.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or(0);
+        *shape = (needed.div_ceil(unit), unit.min(needed));
+    }
+    Ok(shapes)
+}

@@ -1,0 +1,72 @@
+//! Every golden model on the CPU: logits and greedy tokens of transformers, in floats and in integers.
+
+mod common;
+
+use common::{cpu, folders, open};
+use nibble_backend::{Activations, Backend, KvType};
+use nibble_model::Model;
+use nibble_testkit::{
+    golden::{self, Prompt, TOLERANCE},
+    runner::{Runner, limits},
+    shared_dir, workspace_root,
+};
+use std::path::Path;
+
+fn runner(model: &Model, prompts: &[Prompt], activations: Activations) -> Runner {
+    let rows = prompts.iter().map(|p| p.ids.len()).max().unwrap();
+    let context = prompts.iter().map(|p| p.ids.len() + p.greedy.len()).max().unwrap();
+    let limits = nibble_backend::Limits { activations, ..limits(rows, context, KvType::F32) };
+    Runner::new(cpu(2).compile(&model.graph, &limits).unwrap(), model.config.vocab)
+}
+
+/// Compares all tokens of each prompt and all that follow; then the logits with rounded activations, loosely.
+fn check(path: &Path, golden: &Path) {
+    let (model, prompts) = (open(path), golden::read(golden));
+    let mut exact = runner(&model, &prompts, Activations::F32);
+    let worst = prompts.iter().map(|p| p.check(&mut exact, TOLERANCE).max).fold(0.0, f32::max);
+    let mut rounded = runner(&model, &prompts, Activations::Auto);
+    let difference = |p: &Prompt| {
+        rounded.start(p.ids.len());
+        p.difference(&rounded.feed(&p.ids, p.ids.len())).max
+    };
+    let loose = prompts.iter().map(difference).fold(0.0, f32::max);
+    eprintln!("{}: largest difference {worst:.1e}, with rounded activations {loose:.1e}", path.display());
+    assert!(loose < 1.5, "{}: {loose}", path.display());
+}
+
+#[test]
+fn golden_models_have_the_logits_of_transformers() {
+    let folders = folders(&workspace_root().join("golden/models"), "golden.json");
+    assert!(folders.len() > 10, "{folders:?}");
+    for folder in folders {
+        check(&folder, &folder.join("golden.json"));
+    }
+}
+
+/// A GGUF file has the golden logits of the model it was made from; a rounded one has its own.
+#[test]
+fn gguf_files_have_the_logits_of_their_models() {
+    let root = workspace_root().join("golden");
+    let mut checked = 0;
+    for entry in std::fs::read_dir(root.join("gguf")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "gguf") {
+            continue;
+        }
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let (model, _encoding) = stem.rsplit_once('-').unwrap();
+        let own = path.with_extension("golden.json");
+        let golden = if own.is_file() { own } else { root.join("models").join(model).join("golden.json") };
+        check(&path, &golden);
+        checked += 1;
+    }
+    assert!(checked > 8, "{checked}");
+}
+
+#[test]
+fn trained_models_have_the_logits_of_transformers() {
+    let Some(shared) = shared_dir() else { return };
+    for folder in folders(&shared.join("tiny"), "golden.json") {
+        check(&folder, &folder.join("golden.json"));
+    }
+}
