@@ -10,7 +10,6 @@ mod split;
 mod types;
 mod write;
 
-pub use crate::names::to_gguf as tensor_name;
 pub use entry::{Entry, ValueType};
 pub use read::{GgufFile, TensorInfo};
 pub use write::{WriteData, WriteTensor, write, write_to};
@@ -128,29 +127,4 @@ fn canonical_keys(entries: Vec<Entry>, vocab: Option<usize>) -> Result<(String, 
     }
     keys::complete_gguf(&mut metadata, &architecture, vocab)?;
     Ok((architecture, metadata))
-}
-
-/// The entries that say `metadata` in a GGUF file of its architecture: hyperparameters get their prefix back, and what
-/// means something else in files than in canonical keys is said their way.
-///
-/// # Errors
-/// If there is no `general.architecture`.
-pub fn entries(metadata: &Metadata) -> Result<Vec<Entry>, Error> {
-    const COMMON: &[&str] = &["general.", "tokenizer.", "split.", "quantize."];
-    let architecture = metadata.text("general.architecture")?;
-    let mut entries = Vec::new();
-    for (key, value) in &metadata.values {
-        let key = match key.as_str() {
-            "nextn_predict_layers" => continue, // `block_count` is without them
-            "rope.scaling.yarn_attn_factor" if metadata.get("rope.scaling.attn_factor").is_some() => continue,
-            "rope.scaling.attn_factor" if metadata.find_text("rope.scaling.type")? == Some("yarn") => {
-                "rope.scaling.yarn_attn_factor"
-            }
-            key => key,
-        };
-        let common = COMMON.iter().any(|prefix| key.starts_with(prefix));
-        let name = if common { key.to_owned() } else { format!("{architecture}.{key}") };
-        entries.push(Entry::new(name, value.clone()));
-    }
-    Ok(entries)
 }

@@ -154,26 +154,6 @@ pub fn gguf_name(canonical: &str, architecture: &str) -> Option<String> {
     Some(format!("{layer}{}.{suffix}", row.gguf))
 }
 
-/// The name that a canonical tensor has in the GGUF files of an architecture, if it has one there.
-pub fn to_gguf(canonical: &str, architecture: &str) -> Option<String> {
-    let layer = canonical.strip_prefix("layer.").and_then(split_layer);
-    let (prefix, rows, name) = match layer {
-        Some((layer, name)) => (format!("blk.{layer}."), LAYER, name),
-        None => (String::new(), GLOBAL, canonical),
-    };
-    match name {
-        "delta.dt_bias" => return Some(format!("{prefix}ssm_dt.bias")),
-        "delta.decay" => return Some(format!("{prefix}ssm_a")),
-        _ => {}
-    }
-    let (base, suffix) = [".bias", ".scale"]
-        .iter()
-        .find_map(|&suffix| Some((name.strip_suffix(suffix)?, suffix)))
-        .unwrap_or((name, ".weight"));
-    let row = find(rows, architecture, |row| row.canonical == base && !row.gguf.is_empty())?;
-    Some(format!("{prefix}{}{suffix}", row.gguf))
-}
-
 /// The meaning of a Hugging Face tensor name.
 pub(crate) fn from_hf(name: &str, architecture: &str, layers: usize) -> Meaning {
     const OTHER_PARTS: &[&str] =
@@ -257,19 +237,19 @@ mod tests {
                 for row in common.filter(|row| !row.gguf.is_empty() && row.canonical != "delta.dt") {
                     for suffix in ["", ".bias", ".scale"] {
                         let name = format!("{prefix}{}{suffix}", row.canonical);
-                        let gguf = to_gguf(&name, architecture).unwrap();
+                        let gguf = gguf_name(&name, architecture).unwrap();
                         assert_eq!(from_gguf(&gguf, architecture, 8), Meaning::Weight(name), "{gguf}");
                     }
                 }
             }
         }
-        assert_eq!(to_gguf("layer.0.attn.q.bias", "qwen2").as_deref(), Some("blk.0.attn_q.bias"));
+        assert_eq!(gguf_name("layer.0.attn.q.bias", "qwen2").as_deref(), Some("blk.0.attn_q.bias"));
         assert_eq!(
-            to_gguf("layer.0.ffn.norm", "qwen35").as_deref(),
+            gguf_name("layer.0.ffn.norm", "qwen35").as_deref(),
             Some("blk.0.post_attention_norm.weight")
         );
-        assert_eq!(to_gguf("layer.0.delta.decay", "qwen35").as_deref(), Some("blk.0.ssm_a"));
-        assert_eq!(to_gguf("layer.0.nothing", "llama"), None);
+        assert_eq!(gguf_name("layer.0.delta.decay", "qwen35").as_deref(), Some("blk.0.ssm_a"));
+        assert_eq!(gguf_name("layer.0.nothing", "llama"), None);
     }
 
     #[test]
