@@ -17,8 +17,17 @@ use crate::split::Step;
 use crate::tokenizer::{Model, Named, Tokenizer};
 use crate::unigram::Unigram;
 use crate::vocab::TokenType;
-use crate::wordpiece::WordPiece;
+use crate::wordpiece::{LONGEST_WORD, WordPiece};
 use file::{AddedJson, Config, File, ModelJson, VocabJson};
+
+/// The longest words that WordPiece may be asked to cover: its time is quadratic in them.
+const WORD_LIMIT: usize = 1000;
+
+/// The most normalizing and splitting steps; real files have up to 10.
+const STEP_LIMIT: usize = 32;
+
+/// The most that replacing may lengthen a text; real files write a space as 3 bytes.
+const GROWTH_LIMIT: usize = 64;
 
 impl Tokenizer {
     /// Reads a `tokenizer.json`; `config` is the `tokenizer_config.json` beside it, which names BOS, EOS and padding.
@@ -173,14 +182,21 @@ fn model(
         "BPE" => bpe(&json, tokens, all, kind, byte_level, unk).map(Model::Bpe),
         "WordPiece" => {
             let mark = json.continuing_subword_prefix.unwrap_or_else(|| "##".into());
-            let longest = json.max_input_chars_per_word.unwrap_or(100);
+            let longest = json.max_input_chars_per_word.unwrap_or(LONGEST_WORD);
+            if longest > WORD_LIMIT {
+                let place = "model.max_input_chars_per_word";
+                return Err(unsupported(&longest.to_string(), &format!("at most {WORD_LIMIT}"), place));
+            }
             Ok(Model::WordPiece(WordPiece::with_marked_rest(tokens, kind, unk, mark, longest)))
         }
         "Unigram" if scores.is_empty() => {
             Err(Problem::Missing("a Unigram vocabulary is a list of tokens with scores")
                 .at("tokenizer.json: model.vocab"))
         }
-        "Unigram" => Ok(Model::Unigram(Unigram::new(tokens, all, scores, kind, unk, json.byte_fallback))),
+        "Unigram" => match Unigram::new(tokens, all, scores, kind, unk, json.byte_fallback) {
+            Ok(model) => Ok(Model::Unigram(model)),
+            Err(e) => Err(unsupported(&e.to_string(), "a smaller vocabulary", "model.vocab")),
+        },
         other => Err(unsupported(other, "BPE, WordPiece, Unigram", "model.type")),
     }
 }
@@ -215,4 +231,23 @@ fn bpe(
 /// A part of the file that this version does not know.
 fn unsupported(found: &str, known: &str, place: &str) -> Error {
     Problem::Unknown { found: found.into(), known: known.into() }.at(format!("tokenizer.json: {place}"))
+}
+
+/// Checks that a file has a sensible number of steps.
+fn check_steps(count: usize, place: &str) -> Result<()> {
+    if count > STEP_LIMIT {
+        return Err(unsupported(&format!("{count} steps"), &format!("at most {STEP_LIMIT}"), place));
+    }
+    Ok(())
+}
+
+/// How many times longer replacing `from` by `to` can make a text, times what earlier steps can.
+fn check_growth(earlier: usize, from: usize, to: usize, place: &str) -> Result<usize> {
+    let times = if from == 0 { to.saturating_add(1) } else { to.div_ceil(from).max(1) };
+    let growth = earlier.saturating_mul(times);
+    if growth > GROWTH_LIMIT {
+        let found = format!("text made {growth} times longer");
+        return Err(unsupported(&found, &format!("at most {GROWTH_LIMIT} times"), place));
+    }
+    Ok(growth)
 }

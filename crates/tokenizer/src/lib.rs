@@ -4,9 +4,8 @@
 //! `tokenizer.json`. It encodes in `O(n log n)` without recursion, and decodes byte for byte, all at once or token by
 //! token through a [`StreamDecoder`].
 //!
-//! The way of a text: added tokens are cut out ([`added`]), the rest is normalized ([`normalize`]), split into words
-//! ([`split`]), and each word becomes ids by one of four models ([`bpe`], [`sentencepiece`], [`wordpiece`],
-//! [`unigram`]).
+//! The way of a text: added tokens are cut out (`added`), the rest is normalized (`normalize`), split into words
+//! (`split`), and each word becomes ids by one of four models (`bpe`, `sentencepiece`, `wordpiece`, `unigram`).
 #![forbid(unsafe_code)]
 
 mod added;

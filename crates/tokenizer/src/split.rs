@@ -1,7 +1,8 @@
 //! Splitting text into words.
 //!
-//! Patterns run in the `regex` crate, which is linear in the text. It has no look-ahead, and the pre-tokenizers need
-//! only one: `\s+(?!\S)`, "white space, but leave its last character to the word behind it". [`Pattern`] takes that
+//! Patterns run in the `regex` crate, where one match is linear in the text; so are all matches together for the
+//! patterns of [`crate::PRETOKENIZERS`], none of which looks far ahead for a short match (a file can bring one that
+//! does, such as `a*b|a`, and then long texts of `a` take quadratic time). There is no look-ahead, and they need only one: `\s+(?!\S)`, "white space, but leave its last character to the word behind it". [`Pattern`] takes that
 //! alternative out and shortens the match instead.
 
 use std::ops::Range;

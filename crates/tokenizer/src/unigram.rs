@@ -1,5 +1,7 @@
 //! Unigram: of all ways to write a text as tokens, the one with the highest sum of scores (Viterbi).
 
+use aho_corasick::{AhoCorasick, BuildError};
+
 use crate::lookup::{Lookup, byte_tokens};
 use crate::vocab::TokenType;
 
@@ -9,7 +11,10 @@ const UNKNOWN_PENALTY: f64 = 10.0;
 /// A unigram encoder.
 #[derive(Debug)]
 pub(crate) struct Unigram {
-    tokens: Lookup,
+    /// Finds every token at every place; `None` without any.
+    tokens: Option<AhoCorasick>,
+    /// The id of each pattern of `tokens`.
+    ids: Vec<u32>,
     scores: Vec<f64>,
     bytes: Option<Box<[u32; 256]>>,
     unk: Option<u32>,
@@ -25,7 +30,10 @@ struct Reached {
 }
 
 impl Unigram {
-    /// Builds the tables; `scores` holds one score for each token.
+    /// Builds the tables; `scores` holds one score for each token, and tokens without a finite one are not used.
+    ///
+    /// # Errors
+    /// Of the automaton, for more tokens than it can hold.
     pub fn new(
         tokens: &[String],
         all: &Lookup,
@@ -33,15 +41,23 @@ impl Unigram {
         kind: impl Fn(usize) -> TokenType,
         unk: Option<u32>,
         byte_fallback: bool,
-    ) -> Self {
-        let lowest = scores.iter().copied().fold(0.0, f64::min);
-        Self {
-            tokens: Lookup::of_text(tokens, kind),
+    ) -> Result<Self, BuildError> {
+        let lowest = scores.iter().copied().filter(|score| score.is_finite()).fold(0.0, f64::min);
+        let is_text =
+            |id: usize| !matches!(kind(id), TokenType::Control | TokenType::Unknown | TokenType::Byte);
+        let ids =
+            (0..tokens.len()).filter(|&id| is_text(id) && !tokens[id].is_empty() && scores[id].is_finite());
+        let ids: Vec<u32> = ids.map(|id| id as u32).collect();
+        let texts = ids.iter().map(|&id| &tokens[id as usize]);
+        let tokens = if ids.is_empty() { None } else { Some(AhoCorasick::new(texts)?) };
+        Ok(Self {
+            tokens,
+            ids,
             scores,
             bytes: if byte_fallback { byte_tokens(all) } else { None },
             unk,
             unknown_score: lowest - UNKNOWN_PENALTY,
-        }
+        })
     }
 
     /// Appends the ids of `text`. Neighbouring unknown characters become one token.
@@ -72,19 +88,19 @@ impl Unigram {
         let nowhere = Reached { score: f64::NEG_INFINITY, start: 0, id: None };
         let mut reached = vec![nowhere; text.len() + 1];
         reached[0].score = 0.0;
+        let mut found = self.tokens.iter().flat_map(|tokens| tokens.find_overlapping_iter(text)).peekable();
         for (start, c) in text.char_indices() {
-            let score = reached[start].score;
-            let next = start + c.len_utf8();
-            let longest = text.floor_char_boundary(start.saturating_add(self.tokens.longest()));
-            for end in (next..=longest).filter(|&end| text.is_char_boundary(end)) {
-                if let Some(id) = self.tokens.get(&text[start..end]) {
-                    let score = score + self.scores[id as usize];
-                    improve(&mut reached[end], Reached { score, start, id: Some(id) });
-                }
+            let end = start + c.len_utf8();
+            let mut has_token = false;
+            while let Some(token) = found.next_if(|token| token.end() <= end) {
+                let id = self.ids[token.pattern().as_usize()];
+                let score = reached[token.start()].score + self.scores[id as usize];
+                improve(&mut reached[end], Reached { score, start: token.start(), id: Some(id) });
+                has_token |= token.start() == start;
             }
-            let unknown = Reached { score: score + self.unknown_score, start, id: None };
-            if self.tokens.get(&text[start..next]).is_none() {
-                improve(&mut reached[next], unknown);
+            if !has_token {
+                let score = reached[start].score + self.unknown_score;
+                improve(&mut reached[end], Reached { score, start, id: None });
             }
         }
         walk_back(&reached)

@@ -3,6 +3,9 @@
 use crate::lookup::Lookup;
 use crate::vocab::TokenType;
 
+/// Words of more characters are unknown, unless the file has another limit. Source: BERT.
+pub(crate) const LONGEST_WORD: usize = 100;
+
 /// A WordPiece encoder.
 #[derive(Debug)]
 pub(crate) struct WordPiece {
@@ -24,7 +27,7 @@ impl WordPiece {
         unk: Option<u32>,
     ) -> Self {
         let tokens = Lookup::of_text(tokens, kind);
-        Self { tokens, unk, first: "▁", rest: String::new(), longest_word: usize::MAX }
+        Self { tokens, unk, first: "▁", rest: String::new(), longest_word: LONGEST_WORD }
     }
 
     /// An encoder over tokens whose continuations are marked (`##`), as `tokenizer.json` has them.

@@ -126,10 +126,17 @@ fn the_config_names_and_overrules() {
 fn what_is_not_supported_is_refused_by_name() {
     let lone =
         json!({"type": "Split", "pattern": {"Regex": "a(?=b)"}, "behavior": "Isolated", "invert": false});
+    let double = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"});
+    let doubling = json!({"type": "Sequence", "normalizers": vec![double; 30]});
+    let splits = json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "WhitespaceSplit"}); 33]});
     for (pointer, value, says) in [
         ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""}), "Precompiled"),
         ("/pre_tokenizer", json!({"type": "UnicodeScripts"}), "UnicodeScripts"),
         ("/pre_tokenizer", lone, "a(?=b)"),
+        ("/normalizer", doubling, "times longer"),
+        ("/normalizer/normalizers/0/prepend", "x".repeat(1000).into(), "times longer"),
+        ("/decoder/decoders/0/content", "x".repeat(1000).into(), "times longer"),
+        ("/pre_tokenizer", splits, "33 steps"),
         ("/model/type", "WordLevel".into(), "WordLevel"),
         ("/model/end_of_word_suffix", "</w>".into(), "</w>"),
         ("/model/merges/0", "G G".into(), "G G"),

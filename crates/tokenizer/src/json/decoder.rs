@@ -1,7 +1,7 @@
 //! Decoders: here they only say what bytes each token stands for.
 
 use super::file::{DecoderJson, PatternJson, PrependJson};
-use super::unsupported;
+use super::{check_growth, unsupported};
 use crate::byte_level;
 use crate::error::Result;
 use crate::lookup::byte_of_token;
@@ -31,6 +31,10 @@ pub(super) fn pieces(
     let mut rules = Rules::default();
     if let Some(json) = json {
         rules.add(json)?;
+    }
+    let mut growth = 1;
+    for (from, to) in &rules.replace {
+        growth = check_growth(growth, from.len(), to.len(), "decoder")?;
     }
     let mut pieces = Pieces::new(rules.strip_start, rules.strip_after_special);
     for (id, token) in tokens.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Normalizers and pre-tokenizers.
 
 use super::file::{MetaspaceJson, NormalizerJson, PatternJson, PreJson, PrependJson};
-use super::unsupported;
+use super::{check_growth, check_steps, unsupported};
 use crate::error::Result;
 use crate::from_vocab::bert_words;
 use crate::normalize::{Bert, Normalize, bert, strip_accents};
@@ -24,7 +24,26 @@ pub(super) fn normalizers(json: Option<&NormalizerJson>) -> Result<Vec<Normalize
     if let Some(json) = json {
         push_normalizer(json, &mut steps)?;
     }
+    check_normalizers(&steps)?;
     Ok(steps)
+}
+
+/// Bounds what a hostile file could make of a text.
+fn check_normalizers(steps: &[Normalize]) -> Result<()> {
+    const PLACE: &str = "normalizer";
+    check_steps(steps.len(), PLACE)?;
+    let mut growth = 1;
+    for step in steps {
+        growth = match step {
+            Normalize::Prepend(prefix) => check_growth(growth, 1, prefix.len(), PLACE)?,
+            Normalize::Replace(from, to) => check_growth(growth, from.len(), to.len(), PLACE)?,
+            Normalize::ReplaceAll(pattern, to) => {
+                check_growth(growth, usize::from(!pattern.is_match("")), to.len(), PLACE)?
+            }
+            _ => growth,
+        };
+    }
+    Ok(())
 }
 
 fn push_normalizer(json: &NormalizerJson, steps: &mut Vec<Normalize>) -> Result<()> {
@@ -123,6 +142,7 @@ fn put_prefix(words: &mut Words, spaces: Spaces) -> Result<()> {
 }
 
 fn step(pattern: &str, behavior: Behavior, invert: bool, words: &mut Words) -> Result<()> {
+    check_steps(words.steps.len() + 1, "pre_tokenizer")?;
     let step = Step::pattern(pattern, behavior, invert);
     words.steps.push(step.map_err(|problem| problem.at("tokenizer.json: pre_tokenizer"))?);
     Ok(())
