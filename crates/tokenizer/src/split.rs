@@ -2,8 +2,9 @@
 //!
 //! Patterns run in the `regex` crate, where one match is linear in the text; so are all matches together for the
 //! patterns of [`crate::PRETOKENIZERS`], none of which looks far ahead for a short match (a file can bring one that
-//! does, such as `a*b|a`, and then long texts of `a` take quadratic time). There is no look-ahead, and they need only one: `\s+(?!\S)`, "white space, but leave its last character to the word behind it". [`Pattern`] takes that
-//! alternative out and shortens the match instead.
+//! does, such as `a*b|a`, and then long texts of `a` take quadratic time). The crate has no look-ahead, and real
+//! patterns need only one: `\s+(?!\S)`, "white space, but leave its last character to the word behind it".
+//! [`Pattern`] takes that alternative out and shortens the match instead.
 
 use std::ops::Range;
 
