@@ -19,6 +19,7 @@ mod rope;
 mod route;
 mod short_conv;
 mod slice;
+mod wanted;
 
 pub use activate::{activate, activation, gated, soft_cap};
 pub use attention::{Heads, attention};
@@ -35,3 +36,4 @@ pub use rope::{inverse_frequencies, rope};
 pub use route::route;
 pub use short_conv::short_conv;
 pub use slice::slice;
+pub use wanted::wanted;

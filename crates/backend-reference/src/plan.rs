@@ -2,13 +2,16 @@
 
 use crate::{
     Heads, activate, add, attention, bias, combine, embed, expert_matmul, gain, gated, gated_delta, l2_norm,
-    matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap,
+    matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap, wanted,
 };
 use nibble_backend::{Backend, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Step};
 use nibble_graph::{Graph, KvLayer, Node, Op, Rows, Value, WeightId};
 use std::collections::BTreeSet;
 
-/// The device that runs every op by its meaning. Slow; for parity and tests.
+/// The device that runs every op by its meaning, for parity and tests.
+///
+/// It is slow, keeps keys and values as f32 (rounded to what their type would keep), and unlike other devices takes
+/// scratch memory while it runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reference;
 
@@ -154,12 +157,7 @@ impl ReferencePlan {
             }
             Op::ExpertMatmul { used } => expert_matmul(x(0), x(1), *used, encoded(0), y),
             Op::Combine { used } => combine(x(0), x(1), *used, y),
-            Op::Wanted => {
-                let width = width(0);
-                for (&row, y) in step.wanted.iter().zip(y.chunks_exact_mut(width)) {
-                    y.copy_from_slice(&x(0)[row as usize * width..][..width]);
-                }
-            }
+            Op::Wanted => wanted(x(0), width(0), step.wanted, y),
         }
     }
 

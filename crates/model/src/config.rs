@@ -123,7 +123,7 @@ pub struct Config {
 const WIDTH: RangeInclusive<usize> = 1..=1 << 20;
 const HEADS: RangeInclusive<usize> = 1..=1 << 12;
 const HEAD_DIM: RangeInclusive<usize> = 1..=1 << 14;
-const LAYERS: RangeInclusive<usize> = 1..=1 << 12;
+const LAYERS: RangeInclusive<usize> = 1..=1 << 10;
 const POSITIONS: RangeInclusive<usize> = 1..=1 << 31;
 
 impl Config {
@@ -210,16 +210,19 @@ impl Keys<'_> {
         self.0.get(key)
     }
 
-    /// A whole number in a range. A list with one entry a layer counts if all are the same.
+    /// A whole number in a range. A list with one entry a layer counts if all are the same, but for the zeros of
+    /// layers that do not have the thing.
     pub fn count(&self, key: &'static str, range: RangeInclusive<usize>) -> Result<Option<usize>, Problem> {
         let found: i128 = match self.value(key) {
             None => return Ok(None),
             Some(Value::Int(n)) => *n,
-            Some(Value::Ints(list)) if !list.is_empty() && list.iter().all(|n| *n == list[0]) => {
-                list[0].into()
-            }
-            Some(Value::Ints(_)) => {
-                return Err(wrong(key, "the same number for every layer", "different ones"));
+            Some(Value::Ints(list)) => {
+                let mut sizes = list.iter().filter(|&&n| n != 0);
+                let first = sizes.next().copied().unwrap_or(0);
+                if sizes.any(|&n| n != first) {
+                    return Err(wrong(key, "the same number for every layer", "different ones"));
+                }
+                first.into()
             }
             Some(other) => return Err(wrong(key, "a whole number", other)),
         };

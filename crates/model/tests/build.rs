@@ -74,7 +74,7 @@ fn hyperparameters_out_of_range_are_refused_before_anything_is_built() {
         (
             "block_count",
             Value::Int(1 << 40),
-            "metadata `block_count`: expected 1 to 4096, found 1099511627776",
+            "metadata `block_count`: expected 1 to 1024, found 1099511627776",
         ),
         (
             "block_count",
@@ -106,6 +106,13 @@ fn hyperparameters_out_of_range_are_refused_before_anything_is_built() {
         checkpoint.metadata.values.insert(key.into(), value);
         assert_eq!(message(&checkpoint), expected);
     }
+}
+
+#[test]
+fn a_size_may_be_a_list_with_zeros_for_layers_without_it() {
+    let mut checkpoint = open("qwen3.5");
+    checkpoint.metadata.set("attention.head_count_kv", vec![0i64, 0, 0, 2]);
+    assert_eq!(build(&checkpoint).unwrap().config.kv_heads, 2);
 }
 
 #[test]
