@@ -4,10 +4,13 @@
 //! `code = x * (127 / max|x|)` to the nearest integer, ties to even. A group whose numbers are all below 1e-30 is 0. A
 //! group with an infinity or a NaN gets the scale NaN and codes 0, so that every output that it enters is NaN.
 //!
-//! Eight groups are a chunk of 256 codes, in the order in which kernels want them: for each pair of groups `2i`,
-//! `2i + 1` the first 16 codes of both, then the last 16 of both. Scales and sums of a chunk lie in the order in which a
-//! transposing addition of four vectors of two groups leaves its sums: [`COARSE_ORDER`], and [`FINE_ORDER`] for groups
-//! of 16. The last chunk of a row is filled up with zeros.
+//! Eight groups are a chunk of 256 codes. Groups `2i` and `2i + 1` share a line of 64 bytes: the first 16 codes of both,
+//! then the last 16 of both ([`code_place`]). A row holds the first lines of all chunks, then the second ones, and so on,
+//! so that work on every eighth group reads one stretch of memory.
+//!
+//! Scales and sums are kept twice. Kernels for few rows take them by chunks, in the order in which a transposing addition
+//! of four vectors of two groups leaves its sums: [`COARSE_ORDER`], and [`FINE_ORDER`] for groups of 16. Kernels for many
+//! rows take every eighth group. The last chunk of a row is filled up with zeros.
 
 use super::Isa;
 use std::cell::UnsafeCell;
@@ -21,26 +24,41 @@ pub const COARSE_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 /// Which group of 16 of half a chunk lies at each place.
 pub const FINE_ORDER: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
 
-/// Where code `i` of a chunk lies.
+/// Where code `i` of a chunk lies, counting through its four lines.
 pub const fn code_place(i: usize) -> usize {
     let (group, half, within) = (i / 32, i / 16 % 2, i % 16);
     group / 2 * 64 + half * 32 + group % 2 * 16 + within
 }
 
-/// 256 codes of a row, see [`code_place`].
+/// 64 codes of a row, see [`code_place`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub struct Codes(pub [i8; CHUNK]);
+pub struct Line(pub [i8; 64]);
+
+/// Lines of a chunk.
+const LINES: usize = 4;
+
+/// What belongs to one group.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(16))]
+pub struct Side {
+    /// Its scale.
+    pub scale: f32,
+    /// -128 times the sum of its codes: what turns a dot product with codes + 128 into the right one.
+    pub bias: i32,
+    /// The sum of its codes times its scale: what an offset multiplies.
+    pub sum: f32,
+}
 
 /// What belongs to the eight groups of 32 of a chunk, in [`COARSE_ORDER`].
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(32))]
 pub struct Coarse {
-    /// The scale of each group.
+    /// As in [`Side`].
     pub scale: [f32; 8],
-    /// -128 times the sum of its codes: what turns a dot product with codes + 128 into the right one.
+    /// As in [`Side`].
     pub bias: [i32; 8],
-    /// The sum of its codes times its scale: what an offset multiplies.
+    /// As in [`Side`].
     pub sum: [f32; 8],
 }
 
@@ -48,11 +66,11 @@ pub struct Coarse {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub struct Fine {
-    /// As in [`Coarse`].
+    /// As in [`Side`].
     pub scale: [[f32; 8]; 2],
-    /// As in [`Coarse`].
+    /// As in [`Side`].
     pub bias: [[i32; 8]; 2],
-    /// As in [`Coarse`].
+    /// As in [`Side`].
     pub sum: [[f32; 8]; 2],
 }
 
@@ -77,22 +95,52 @@ impl Forms {
 /// One row in its forms. A form that is not kept is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// Chunks of codes.
-    pub codes: &'a [Codes],
-    /// Their groups of 32.
+    /// Line `i` of chunk `q` is at `i * chunks + q`.
+    pub lines: &'a [Line],
+    /// The groups of 32 of each chunk.
     pub coarse: &'a [Coarse],
-    /// Their groups of 16.
+    /// The groups of 16 of each chunk.
     pub fine: &'a [Fine],
+    /// Groups of 32: number `lane` of chunk `q` is at `lane * chunks + q`.
+    pub coarse_lanes: &'a [Side],
+    /// Groups of 16: number `lane` of half `h` of chunk `q` is at `lane * 2 * chunks + 2 * q + h`.
+    pub fine_lanes: &'a [Side],
     /// The numbers.
     pub floats: &'a [f32],
 }
 
+impl Row<'_> {
+    /// Line `i` of chunk `q`.
+    #[inline(always)]
+    pub fn line(&self, q: usize, i: usize) -> &Line {
+        &self.lines[i * self.coarse.len() + q]
+    }
+
+    /// Code `k` of the row.
+    pub fn code(&self, k: usize) -> i8 {
+        let place = code_place(k % CHUNK);
+        self.line(k / CHUNK, place / 64).0[place % 64]
+    }
+}
+
+/// The same, to be written.
+struct RowMut<'a> {
+    lines: &'a mut [Line],
+    coarse: &'a mut [Coarse],
+    fine: &'a mut [Fine],
+    coarse_lanes: &'a mut [Side],
+    fine_lanes: &'a mut [Side],
+}
+
 /// A buffer of rows. It allocates when it is made and never again.
 pub struct Activations {
-    codes: Shared<Codes>,
+    lines: Shared<Line>,
     coarse: Shared<Coarse>,
     fine: Shared<Fine>,
+    coarse_lanes: Shared<Side>,
+    fine_lanes: Shared<Side>,
     floats: Shared<f32>,
+    forms: Forms,
     rows: usize,
     row_len: usize,
 }
@@ -108,8 +156,8 @@ impl<T: Copy> Shared<T> {
         Self((0..len).map(|_| UnsafeCell::new(value)).collect())
     }
 
-    fn row(&self, row: usize, stride: usize) -> &[T] {
-        let cells = &self.0[row * stride..(row + 1) * stride];
+    fn row(&self, row: usize, stride: usize, len: usize) -> &[T] {
+        let cells = &self.0[row * stride..row * stride + len];
         // SAFETY: `UnsafeCell<T>` is laid out as `T`; nobody writes this row meanwhile, as `fill_shared` asks for.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), cells.len()) }
     }
@@ -117,10 +165,25 @@ impl<T: Copy> Shared<T> {
     /// # Safety
     /// Nobody else may use the row while the result lives.
     #[allow(clippy::mut_from_ref, reason = "the caller promises that the row is its own")]
-    unsafe fn row_mut(&self, row: usize, stride: usize) -> &mut [T] {
-        let cells = &self.0[row * stride..(row + 1) * stride];
+    unsafe fn row_mut(&self, row: usize, stride: usize, len: usize) -> &mut [T] {
+        let cells = &self.0[row * stride..row * stride + len];
         // SAFETY: `UnsafeCell<T>` allows the write, and the caller promises that the row is its own.
         unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) }
+    }
+}
+
+/// Elements from one row to the next. One line more than a row holds, as rows a power of two apart would share few
+/// places of a cache.
+struct Strides {
+    lines: usize,
+    sides: usize,
+    fine_sides: usize,
+}
+
+impl Strides {
+    const fn of(row_len: usize) -> Self {
+        let chunks = chunks(row_len);
+        Self { lines: LINES * chunks + 1, sides: 8 * chunks + 4, fine_sides: 16 * chunks + 4 }
     }
 }
 
@@ -132,12 +195,15 @@ pub const fn chunks(row_len: usize) -> usize {
 impl Activations {
     /// A buffer for `rows` rows of up to `row_len` numbers in `forms`.
     pub fn new(rows: usize, row_len: usize, forms: Forms) -> Self {
-        let codes = if forms.codes { rows * chunks(row_len) } else { 0 };
+        let (coded, strides) = (if forms.codes { rows } else { 0 }, Strides::of(row_len));
         Self {
-            codes: Shared::new(codes, Codes([0; CHUNK])),
-            coarse: Shared::new(codes, Coarse::default()),
-            fine: Shared::new(codes, Fine::default()),
+            lines: Shared::new(coded * strides.lines, Line([0; 64])),
+            coarse: Shared::new(coded * chunks(row_len), Coarse::default()),
+            fine: Shared::new(coded * chunks(row_len), Fine::default()),
+            coarse_lanes: Shared::new(coded * strides.sides, Side::default()),
+            fine_lanes: Shared::new(coded * strides.fine_sides, Side::default()),
             floats: Shared::new(if forms.floats { rows * row_len } else { 0 }, 0.0),
+            forms,
             rows,
             row_len,
         }
@@ -145,9 +211,12 @@ impl Activations {
 
     /// Bytes that [`Activations::new`] reserves.
     pub fn bytes(rows: usize, row_len: usize, forms: Forms) -> usize {
-        let chunk = size_of::<Codes>() + size_of::<Coarse>() + size_of::<Fine>();
-        let codes = if forms.codes { chunks(row_len) * chunk } else { 0 };
-        rows * (codes + if forms.floats { row_len * size_of::<f32>() } else { 0 })
+        let strides = Strides::of(row_len);
+        let codes = strides.lines * size_of::<Line>()
+            + chunks(row_len) * (size_of::<Coarse>() + size_of::<Fine>())
+            + (strides.sides + strides.fine_sides) * size_of::<Side>();
+        let floats = row_len * size_of::<f32>();
+        rows * (if forms.codes { codes } else { 0 } + if forms.floats { floats } else { 0 })
     }
 
     /// Uses the buffer for rows of another length from now on; what it holds is lost.
@@ -155,9 +224,13 @@ impl Activations {
     /// # Panics
     /// If fewer than `rows` rows of that length fit.
     pub fn reshape(&mut self, rows: usize, row_len: usize) {
-        let fits = |have: usize, stride: usize| have == 0 || rows * stride <= have;
-        let codes = fits(self.codes.0.len(), chunks(row_len));
-        assert!(codes && fits(self.floats.0.len(), row_len), "{rows} rows of {row_len} numbers do not fit");
+        let strides = Strides::of(row_len);
+        let coded = rows * strides.lines <= self.lines.0.len()
+            && rows * strides.sides <= self.coarse_lanes.0.len()
+            && rows * chunks(row_len) <= self.coarse.0.len();
+        let floats = rows * row_len <= self.floats.0.len();
+        let fit = (coded || !self.forms.codes) && (floats || !self.forms.floats);
+        assert!(fit, "{rows} rows of {row_len} numbers do not fit");
         (self.rows, self.row_len) = (rows, row_len);
     }
 
@@ -173,19 +246,26 @@ impl Activations {
 
     /// The forms that are kept.
     pub fn forms(&self) -> Forms {
-        Forms { codes: !self.codes.0.is_empty(), floats: !self.floats.0.is_empty() }
+        self.forms
     }
 
     /// One row.
     pub fn row(&self, row: usize) -> Row<'_> {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        let codes = if self.codes.0.is_empty() { 0 } else { chunks(self.row_len) };
-        let floats = if self.floats.0.is_empty() { 0 } else { self.row_len };
+        let strides = Strides::of(self.row_len);
+        let chunks = if self.forms.codes { chunks(self.row_len) } else { 0 };
+        let floats = if self.forms.floats { self.row_len } else { 0 };
         Row {
-            codes: self.codes.row(row, codes),
-            coarse: self.coarse.row(row, codes),
-            fine: self.fine.row(row, codes),
-            floats: self.floats.row(row, floats),
+            lines: self.lines.row(row, if chunks > 0 { strides.lines } else { 0 }, LINES * chunks),
+            coarse: self.coarse.row(row, chunks, chunks),
+            fine: self.fine.row(row, chunks, chunks),
+            coarse_lanes: self.coarse_lanes.row(row, if chunks > 0 { strides.sides } else { 0 }, 8 * chunks),
+            fine_lanes: self.fine_lanes.row(
+                row,
+                if chunks > 0 { strides.fine_sides } else { 0 },
+                16 * chunks,
+            ),
+            floats: self.floats.row(row, floats, floats),
         }
     }
 
@@ -201,90 +281,98 @@ impl Activations {
     /// Until it returns, no other thread may read or set this row.
     pub unsafe fn fill_shared(&self, isa: Isa, row: usize, x: &[f32]) {
         assert!(row < self.rows && x.len() == self.row_len, "{} numbers in row {row}", x.len());
-        if !self.floats.0.is_empty() {
+        if self.forms.floats {
             // SAFETY: the caller promises that this row is its own.
-            unsafe { self.floats.row_mut(row, self.row_len) }.copy_from_slice(x);
+            unsafe { self.floats.row_mut(row, self.row_len, self.row_len) }.copy_from_slice(x);
         }
-        if self.codes.0.is_empty() {
+        if !self.forms.codes {
             return;
         }
-        let stride = chunks(self.row_len);
+        let (chunks, strides) = (chunks(self.row_len), Strides::of(self.row_len));
         // SAFETY: as above.
-        let (codes, coarse, fine) = unsafe {
-            (
-                self.codes.row_mut(row, stride),
-                self.coarse.row_mut(row, stride),
-                self.fine.row_mut(row, stride),
-            )
+        let row = unsafe {
+            RowMut {
+                lines: self.lines.row_mut(row, strides.lines, LINES * chunks),
+                coarse: self.coarse.row_mut(row, chunks, chunks),
+                fine: self.fine.row_mut(row, chunks, chunks),
+                coarse_lanes: self.coarse_lanes.row_mut(row, strides.sides, 8 * chunks),
+                fine_lanes: self.fine_lanes.row_mut(row, strides.fine_sides, 16 * chunks),
+            }
         };
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512(_) => {
                 // SAFETY: the value of `isa` proves that the instructions were detected.
-                unsafe { quantize_avx512(x, codes, coarse, fine) }
+                unsafe { quantize_avx512(x, row) }
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(_) => {
                 // SAFETY: as above.
-                unsafe { quantize_avx2(x, codes, coarse, fine) }
+                unsafe { quantize_avx2(x, row) }
             }
-            _ => quantize(x, codes, coarse, fine),
+            _ => quantize(x, row),
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn quantize_avx2(x: &[f32], codes: &mut [Codes], coarse: &mut [Coarse], fine: &mut [Fine]) {
-    quantize(x, codes, coarse, fine);
+fn quantize_avx2(x: &[f32], row: RowMut<'_>) {
+    quantize(x, row);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,fma")]
-fn quantize_avx512(x: &[f32], codes: &mut [Codes], coarse: &mut [Coarse], fine: &mut [Fine]) {
-    quantize(x, codes, coarse, fine);
+fn quantize_avx512(x: &[f32], row: RowMut<'_>) {
+    quantize(x, row);
 }
 
 /// Rounds a row; the same operations on every processor, so the compiler may use what vectors there are.
 #[inline(always)]
-fn quantize(x: &[f32], codes: &mut [Codes], coarse: &mut [Coarse], fine: &mut [Fine]) {
-    for (((x, codes), coarse), fine) in x.chunks(CHUNK).zip(codes).zip(coarse).zip(fine) {
+fn quantize(x: &[f32], mut row: RowMut<'_>) {
+    for (q, x) in x.chunks(CHUNK).enumerate() {
         if let Ok(x) = x.try_into() {
-            quantize_chunk(x, codes, coarse, fine);
+            quantize_chunk(x, q, &mut row);
         } else {
             let mut padded = [0.0; CHUNK];
             padded[..x.len()].copy_from_slice(x);
-            quantize_chunk(&padded, codes, coarse, fine);
+            quantize_chunk(&padded, q, &mut row);
         }
     }
 }
 
 #[inline(always)]
-fn quantize_chunk(x: &[f32; CHUNK], codes: &mut Codes, coarse: &mut Coarse, fine: &mut Fine) {
+fn quantize_chunk(x: &[f32; CHUNK], q: usize, row: &mut RowMut<'_>) {
+    let chunks = row.coarse.len();
     for group in 0..8 {
         let x: &[f32; 32] = x[32 * group..].first_chunk().expect("a chunk has eight groups");
         let (scale, inverse) = scale_of(x);
         let mut sums = [0i32; 2];
+        let line = &mut row.lines[group / 2 * chunks + q];
         for (half, sum) in sums.iter_mut().enumerate() {
-            let at = code_place(32 * group + 16 * half);
-            let out: &mut [i8; 16] = codes.0[at..].first_chunk_mut().expect("a chunk has sixteen halves");
+            let at = code_place(32 * group + 16 * half) % 64;
+            let out: &mut [i8; 16] = line.0[at..].first_chunk_mut().expect("a line has four halves");
             for (code, x) in out.iter_mut().zip(&x[16 * half..]) {
-                // The product lies within +-127.00001, so that the conversion needs no care for other numbers.
                 let rounded = (x * inverse).round_ties_even() as i32;
                 *sum += rounded;
                 *code = rounded as i8;
             }
         }
-        let place = group % 2 * 4 + group / 2;
-        coarse.scale[place] = scale;
-        coarse.bias[place] = -128 * (sums[0] + sums[1]);
-        coarse.sum[place] = scale * (sums[0] + sums[1]) as f32;
+        let side = |sum: i32| Side { scale, bias: -128 * sum, sum: scale * sum as f32 };
+        let whole = side(sums[0] + sums[1]);
+        row.coarse_lanes[group * chunks + q] = whole;
+        let (coarse, place) = (&mut row.coarse[q], group % 2 * 4 + group / 2);
+        coarse.scale[place] = whole.scale;
+        coarse.bias[place] = whole.bias;
+        coarse.sum[place] = whole.sum;
         for (half, sum) in sums.into_iter().enumerate() {
-            let within = group % 4;
-            let (at, place) = (group / 4, within % 2 * 4 + within / 2 * 2 + half);
-            fine.scale[at][place] = scale;
-            fine.bias[at][place] = -128 * sum;
-            fine.sum[at][place] = scale * sum as f32;
+            let part = side(sum);
+            let (fine, at, within) = (&mut row.fine[q], group / 4, group % 4);
+            row.fine_lanes[(2 * within + half) * 2 * chunks + 2 * q + at] = part;
+            let place = within % 2 * 4 + within / 2 * 2 + half;
+            fine.scale[at][place] = part.scale;
+            fine.bias[at][place] = part.bias;
+            fine.sum[at][place] = part.sum;
         }
     }
 }
@@ -333,7 +421,7 @@ mod tests {
             for (g, x) in x.chunks(32).enumerate() {
                 let max = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
                 let (chunk, place) = (g / 8, COARSE_ORDER.iter().position(|&o| o == g % 8).unwrap());
-                let code = |i: usize| row.codes[chunk].0[code_place(g % 8 * 32 + i)];
+                let code = |i: usize| row.code(32 * g + i);
                 let coarse = &row.coarse[chunk];
                 assert_eq!(coarse.scale[place], max / 127.0);
                 for (i, x) in x.iter().enumerate() {
@@ -342,6 +430,11 @@ mod tests {
                 let sum: i32 = (0..32).map(|i| i32::from(code(i))).sum();
                 assert_eq!(coarse.bias[place], -128 * sum);
                 assert_eq!(coarse.sum[place], coarse.scale[place] * sum as f32);
+                let side = row.coarse_lanes[g % 8 * row.coarse.len() + chunk];
+                assert_eq!(
+                    (side.scale, side.bias, side.sum),
+                    (max / 127.0, -128 * sum, max / 127.0 * sum as f32)
+                );
                 for half in 0..2 {
                     let sum: i32 = (0..16).map(|i| i32::from(code(16 * half + i))).sum();
                     let fine_group = 2 * (g % 8) + half;
@@ -350,6 +443,8 @@ mod tests {
                     assert_eq!(fine.bias[fine_group / 8][place], -128 * sum);
                     assert_eq!(fine.scale[fine_group / 8][place], max / 127.0);
                     assert_eq!(fine.sum[fine_group / 8][place], max / 127.0 * sum as f32);
+                    let at = fine_group % 8 * 2 * row.coarse.len() + 2 * chunk + fine_group / 8;
+                    assert_eq!(row.fine_lanes[at].bias, -128 * sum);
                 }
             }
         }
@@ -369,7 +464,8 @@ mod tests {
     #[test]
     fn tiny_and_broken_groups_are_safe() {
         for isa in Isa::available() {
-            for (value, scale) in [(0.0, 0.0), (1e-38, 0.0), (f32::INFINITY, f32::NAN), (f32::NAN, f32::NAN)] {
+            for (value, scale) in [(0.0, 0.0), (1e-38, 0.0), (f32::INFINITY, f32::NAN), (f32::NAN, f32::NAN)]
+            {
                 let mut x = [0.5f32; 64];
                 x[3] = value;
                 x[..3].fill(value);
@@ -377,7 +473,7 @@ mod tests {
                 let a = one_row(isa, &x);
                 let row = a.row(0);
                 assert_eq!(row.coarse[0].scale[0].to_bits(), f32::to_bits(scale), "{isa} {value}");
-                assert!((0..32).all(|i| row.codes[0].0[code_place(i)] == 0), "{isa} {value}");
+                assert!((0..32).all(|i| row.code(i) == 0), "{isa} {value}");
                 assert_eq!(row.coarse[0].scale[4], 0.5 / 127.0);
             }
         }

@@ -87,11 +87,6 @@ fn stored_product(isa: Isa, stored: Stored, job: &Job<'_>) {
                 // SAFETY: as above.
                 unsafe { avx2::product(stored, &part) }
             }
-            #[cfg(target_arch = "aarch64")]
-            Isa::Neon(_) | Isa::NeonI8mm(_) => {
-                // SAFETY: as above.
-                unsafe { neon::product(stored, &part) }
-            }
             _ => twin(stored, &part),
         }
     }
@@ -174,24 +169,28 @@ macro_rules! tiles {
             let mut sums = [[zero(); T]; R];
             let whole = job.row_len / 16 * 16;
             for k in (0..whole).step_by(16) {
-                let x: [$vector; T] = std::array::from_fn(|i| load_x(x[i], k));
+                let mut now = [zero(); T];
+                for i in 0..T {
+                    now[i] = load_x(x[i], k);
+                }
                 for r in 0..R {
                     if k % 64 == 0 {
                         prefetch(rows[r], stored.bytes() * k);
                     }
                     let w = load(rows[r], k);
                     for i in 0..T {
-                        sums[r][i] = mul_add(w, x[i], sums[r][i]);
+                        sums[r][i] = mul_add(w, now[i], sums[r][i]);
                     }
                 }
             }
             if whole < job.row_len {
                 // The rest of a row, filled up with zeros.
-                let x: [$vector; T] = std::array::from_fn(|i| {
+                let mut rest = [zero(); T];
+                for i in 0..T {
                     let mut padded = [0.0; 16];
                     padded[..job.row_len - whole].copy_from_slice(&x[i][whole..]);
-                    load_x(&padded, 0)
-                });
+                    rest[i] = load_x(&padded, 0);
+                }
                 for r in 0..R {
                     let mut padded = [0.0f32; 16];
                     for (k, w) in (whole..job.row_len).zip(&mut padded) {
@@ -199,7 +198,7 @@ macro_rules! tiles {
                     }
                     let w = load_x(&padded, 0);
                     for i in 0..T {
-                        sums[r][i] = mul_add(w, x[i], sums[r][i]);
+                        sums[r][i] = mul_add(w, rest[i], sums[r][i]);
                     }
                 }
             }
@@ -334,14 +333,14 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     fn load_f16(row: &[u8], k: usize) -> [__m256; 2] {
-        load_16_bits(row, k).map(|x| _mm256_cvtph_ps(x))
+        let [a, b] = load_16_bits(row, k);
+        [_mm256_cvtph_ps(a), _mm256_cvtph_ps(b)]
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
     fn load_bf16(row: &[u8], k: usize) -> [__m256; 2] {
-        load_16_bits(row, k)
-            .map(|x| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(x))))
+        load_16_bits(row, k).map(|x| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(x))))
     }
 
     #[inline]

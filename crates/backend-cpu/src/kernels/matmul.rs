@@ -1,7 +1,7 @@
 //! Products of an encoded matrix with rows of activations: which kernel runs, on which rows, with which buffers.
 
 use super::activations::{Activations, Forms, Row, chunks};
-use super::format::{BlockBuffer, Chunk, unpack_row};
+use super::format::{BlockBuffer, Chunk, Format, unpack_row};
 use super::{Isa, float, scalar};
 use nibble_quant::{Codec, Kind};
 use std::cell::UnsafeCell;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::avx512;
 
 /// Rows of weights in a tile.
-pub const TILE_ROWS: usize = 16;
+pub const TILE_ROWS: usize = 32;
 
 /// One matrix of encoded rows.
 #[derive(Clone, Copy)]
@@ -89,7 +89,14 @@ impl<'a> Output<'a> {
     /// `y` must be valid for `len` numbers as long as the result lives, and while a product is written nobody else may
     /// use the columns that it writes.
     pub unsafe fn shared(y: *mut f32, len: usize, stride: usize) -> Self {
-        Self { cells: y.cast_const().cast(), len, stride, first_column: 0, scattered: None, life: PhantomData }
+        Self {
+            cells: y.cast_const().cast(),
+            len,
+            stride,
+            first_column: 0,
+            scattered: None,
+            life: PhantomData,
+        }
     }
 
     /// Sends row `t` to row `rows[t]`.
@@ -108,7 +115,10 @@ impl<'a> Output<'a> {
         let row = self.scattered.map_or(t, |rows| rows[t] as usize);
         let column = self.first_column + n;
         let at = row * self.stride + column;
-        assert!(column + values.len() <= self.stride && at + values.len() <= self.len, "outside of the output");
+        assert!(
+            column + values.len() <= self.stride && at + values.len() <= self.len,
+            "outside of the output"
+        );
         // SAFETY: the range lies inside the output by the assertion, and its maker promises that it is ours.
         unsafe {
             let to = UnsafeCell::raw_get(self.cells.add(at));
@@ -144,29 +154,65 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Sixteen rows by 256 numbers as a matrix core wants them: outputs lie in vector lanes.
+/// Four codes of each of sixteen rows of weights.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub struct TileChunk {
-    /// For each group of 32 and each four of its numbers, four codes of each of the sixteen rows.
-    pub codes: [[[u8; 64]; 8]; 8],
-    /// For each group, the scales of the sixteen rows.
-    pub scale: [[f32; TILE_ROWS]; 16],
-    /// For each group, the offsets.
-    pub offset: [[f32; TILE_ROWS]; 16],
+pub struct Fours(pub [u8; 64]);
+
+/// One number for each of sixteen rows of weights.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Sixteen(pub [f32; 16]);
+
+/// [`TILE_ROWS`] rows of weights as a matrix core wants them: rows lie in vector lanes.
+///
+/// Groups are ordered by their lane of the contract, so that a lane is one stretch of memory. A group is as many
+/// [`Fours`] as it has fours of codes, each twice: for rows 0 to 15 and 16 to 31. So are scales and offsets.
+#[derive(Clone, Copy)]
+pub struct Tile<'a> {
+    /// Codes.
+    pub codes: &'a [Fours],
+    /// Scales.
+    pub scale: &'a [Sixteen],
+    /// Offsets.
+    pub offset: &'a [Sixteen],
 }
 
-impl TileChunk {
-    const ZERO: Self =
-        Self { codes: [[[0; 64]; 8]; 8], scale: [[0.0; TILE_ROWS]; 16], offset: [[0.0; TILE_ROWS]; 16] };
+/// A [`Tile`] to be filled.
+pub struct TileMut<'a> {
+    /// Codes.
+    pub codes: &'a mut [Fours],
+    /// Scales.
+    pub scale: &'a mut [Sixteen],
+    /// Offsets.
+    pub offset: &'a mut [Sixteen],
+    chunks: usize,
 }
 
-/// Bytes of unpacked tiles that a thread keeps at a time: well inside an L2 cache.
-const TILE_BYTES: usize = 320 << 10;
+impl TileMut<'_> {
+    /// Where the fours `v` (of eight) of group `group` of 32 of chunk `q` lie.
+    #[inline]
+    pub fn codes_at<F: Format>(&self, q: usize, group: usize, v: usize) -> usize {
+        if F::FINE {
+            self.group_at::<F>(q, group / 4, group % 4 * 2 + v / 4) * 4 + v % 4 * 2
+        } else {
+            self.group_at::<F>(q, 0, group) * 8 + v * 2
+        }
+    }
+
+    /// Where the scales of the group of `lane` in part `part` of chunk `q` lie.
+    #[inline]
+    pub fn group_at<F: Format>(&self, q: usize, part: usize, lane: usize) -> usize {
+        let parts = if F::FINE { 2 } else { 1 };
+        (lane * self.chunks * parts + q * parts + part) * 2
+    }
+}
 
 /// What a thread needs besides input and output. It allocates when it is made and never again.
 pub struct Scratch {
-    tiles: Box<[TileChunk]>,
+    codes: Box<[Fours]>,
+    scale: Box<[Sixteen]>,
+    offset: Box<[Sixteen]>,
     rows: Box<[Chunk]>,
     floats: Box<[f32]>,
     block: BlockBuffer,
@@ -175,9 +221,12 @@ pub struct Scratch {
 impl Scratch {
     /// Room for matrices with rows of up to `row_len` numbers.
     pub fn new(row_len: usize) -> Self {
+        let chunks = chunks(row_len);
         Self {
-            tiles: vec![TileChunk::ZERO; Self::tile_chunks(row_len)].into(),
-            rows: vec![Chunk::ZERO; TILE_ROWS * chunks(row_len)].into(),
+            codes: vec![Fours([0; 64]); 128 * chunks].into(),
+            scale: vec![Sixteen([0.0; 16]); 32 * chunks].into(),
+            offset: vec![Sixteen([0.0; 16]); 32 * chunks].into(),
+            rows: vec![Chunk::ZERO; TILE_ROWS * chunks].into(),
             floats: vec![0.0; float::TILE_ROWS * row_len].into(),
             block: BlockBuffer::new(),
         }
@@ -185,24 +234,28 @@ impl Scratch {
 
     /// Bytes that [`Scratch::new`] reserves, some kilobytes aside.
     pub fn bytes(row_len: usize) -> usize {
-        Self::tile_chunks(row_len) * size_of::<TileChunk>()
-            + TILE_ROWS * chunks(row_len) * size_of::<Chunk>()
-            + float::TILE_ROWS * row_len * size_of::<f32>()
+        let chunk = 128 * size_of::<Fours>() + 64 * size_of::<Sixteen>() + TILE_ROWS * size_of::<Chunk>();
+        chunks(row_len) * chunk + float::TILE_ROWS * row_len * size_of::<f32>()
     }
 
-    fn tile_chunks(row_len: usize) -> usize {
-        (TILE_BYTES / size_of::<TileChunk>()).max(chunks(row_len))
+    fn tile(&mut self, row_len: usize) -> TileMut<'_> {
+        TileMut {
+            codes: &mut self.codes,
+            scale: &mut self.scale,
+            offset: &mut self.offset,
+            chunks: chunks(row_len),
+        }
     }
 }
 
 /// A kernel for few rows of activations: reads blocks in place.
 pub type FewFn = unsafe fn(&Job<'_>);
 
-/// Unpacks up to sixteen rows, `first..end` of the job, into one tile.
-pub type FillFn = unsafe fn(&Job<'_>, usize, &mut [TileChunk]);
+/// Unpacks up to [`TILE_ROWS`] rows from the given one on into a tile.
+pub type FillFn = unsafe fn(&Job<'_>, usize, &mut TileMut<'_>);
 
-/// Multiplies a tile (whose first row is the given one) with all rows of activations.
-pub type TileFn = unsafe fn(&Job<'_>, usize, &[TileChunk]);
+/// Multiplies a tile, whose first row is the given one, with all rows of activations.
+pub type TileFn = unsafe fn(&Job<'_>, usize, &Tile<'_>);
 
 /// The kernels of one encoding.
 #[derive(Clone, Copy)]
@@ -292,21 +345,21 @@ impl Kernel {
                 // SAFETY: the kernels of an instruction set are only picked where it was detected.
                 unsafe { (blocks.few)(&job) }
             }
-            Path::Direct(blocks) => many(&blocks, &job, &mut scratch.tiles),
+            Path::Direct(blocks) => many(&blocks, &job, &mut scratch.tile(job.row_len)),
             Path::Unpacked(blocks) => self.unpacked(&blocks, &job, scratch),
         }
     }
 
-    /// Unpacks sixteen rows at a time and multiplies them like any other format.
+    /// Unpacks some rows at a time and multiplies them like any other format.
     fn unpacked(&self, blocks: &Blocks, job: &Job<'_>, scratch: &mut Scratch) {
         let stride = chunks(job.row_len);
         for first in (job.first..job.end).step_by(TILE_ROWS) {
             let count = TILE_ROWS.min(job.end - first);
-            let rows = &mut scratch.rows[..count * stride];
-            for (n, row) in rows.chunks_exact_mut(stride).enumerate() {
+            for (n, row) in scratch.rows.chunks_exact_mut(stride).take(count).enumerate() {
                 unpack_row(self.codec, job.row(first + n), row, &mut scratch.block);
             }
-            let bytes = Chunk::bytes(rows);
+            let Scratch { rows, codes, scale, offset, .. } = scratch;
+            let bytes = Chunk::bytes(&rows[..count * stride]);
             let row_bytes = stride * size_of::<Chunk>();
             let y = job.y.at_column(first);
             let part = Job { bytes, row_bytes, first: 0, end: count, y, ..*job };
@@ -314,25 +367,20 @@ impl Kernel {
                 // SAFETY: the kernels of an instruction set are only picked where it was detected.
                 unsafe { (blocks.few)(&part) }
             } else {
-                many(blocks, &part, &mut scratch.tiles);
+                many(blocks, &part, &mut TileMut { codes, scale, offset, chunks: stride });
             }
         }
     }
 }
 
-/// Unpacks as many tiles as stay in the cache, multiplies them with all rows of activations, and goes on.
-fn many(blocks: &Blocks, job: &Job<'_>, tiles: &mut [TileChunk]) {
-    let stride = chunks(job.row_len);
-    let rows_at_once = tiles.len() / stride * TILE_ROWS;
-    for first in (job.first..job.end).step_by(rows_at_once) {
-        let part = Job { first, end: job.end.min(first + rows_at_once), ..*job };
-        let used = (part.end - first).div_ceil(TILE_ROWS);
-        for (i, tile) in tiles.chunks_exact_mut(stride).take(used).enumerate() {
-            // SAFETY: the kernels of an instruction set are only picked where it was detected.
-            unsafe { (blocks.fill)(&part, first + i * TILE_ROWS, tile) }
+/// Unpacks a tile, multiplies it with all rows of activations, and goes on.
+fn many(blocks: &Blocks, job: &Job<'_>, tile: &mut TileMut<'_>) {
+    for first in (job.first..job.end).step_by(TILE_ROWS) {
+        // SAFETY: the kernels of an instruction set are only picked where it was detected.
+        unsafe {
+            (blocks.fill)(job, first, tile);
+            (blocks.tile)(job, first, &Tile { codes: tile.codes, scale: tile.scale, offset: tile.offset });
         }
-        // SAFETY: as above.
-        unsafe { (blocks.tile)(&part, first, &tiles[..used * stride]) }
     }
 }
 

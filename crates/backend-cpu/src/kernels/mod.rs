@@ -27,6 +27,7 @@ pub mod activations;
 mod float;
 mod format;
 mod isa;
+pub mod limits;
 mod matmul;
 mod scalar;
 

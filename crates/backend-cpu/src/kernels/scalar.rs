@@ -1,7 +1,7 @@
 //! The twin of every integer kernel, in the plainest Rust: unpacks with the codec itself and follows the contract of
 //! the module word by word.
 
-use super::activations::{CHUNK, COARSE_ORDER, FINE_ORDER, Row};
+use super::activations::{COARSE_ORDER, FINE_ORDER, Row};
 use super::format::{BlockBuffer, Chunk, unpack_row};
 use super::matmul::Job;
 use nibble_quant::{Codec, Kind};
@@ -13,7 +13,8 @@ pub fn product(codec: &dyn Codec, job: &Job<'_>, rows: &mut [Chunk], block: &mut
         unpack_row(codec, job.row(n), chunks, block);
         for t in 0..job.x.count() {
             let row = job.x.row(t);
-            let y = if codec.kind() == Kind::Group16 { dot_fine(chunks, &row) } else { dot_coarse(chunks, &row) };
+            let y =
+                if codec.kind() == Kind::Group16 { dot_fine(chunks, &row) } else { dot_coarse(chunks, &row) };
             job.y.write(t, n, &[y]);
         }
     }
@@ -21,10 +22,10 @@ pub fn product(codec: &dyn Codec, job: &Job<'_>, rows: &mut [Chunk], block: &mut
 
 fn dot_coarse(weights: &[Chunk], x: &Row<'_>) -> f32 {
     let mut lanes = [0.0; 8];
-    for ((w, codes), side) in weights.iter().zip(x.codes).zip(x.coarse) {
+    for (q, (w, side)) in weights.iter().zip(x.coarse).enumerate() {
         for (place, group) in COARSE_ORDER.into_iter().enumerate() {
             let at = super::activations::code_place(32 * group);
-            let sum = dot(&w.codes, &codes.0, at) + dot(&w.codes, &codes.0, at + 32);
+            let sum = dot(w, x, q, at) + dot(w, x, q, at + 32);
             let lane = &mut lanes[group];
             *lane = (w.scale[place] * side.scale[place]).mul_add(sum as f32, *lane);
             *lane = w.offset[place].mul_add(side.sum[place], *lane);
@@ -35,11 +36,11 @@ fn dot_coarse(weights: &[Chunk], x: &Row<'_>) -> f32 {
 
 fn dot_fine(weights: &[Chunk], x: &Row<'_>) -> f32 {
     let mut lanes = [0.0; 8];
-    for ((w, codes), side) in weights.iter().zip(x.codes).zip(x.fine) {
+    for (q, (w, side)) in weights.iter().zip(x.fine).enumerate() {
         for half in 0..2 {
             for (place, group) in FINE_ORDER.into_iter().enumerate() {
                 let at = super::activations::code_place(128 * half + 16 * group);
-                let sum = dot(&w.codes, &codes.0, at);
+                let sum = dot(w, x, q, at);
                 let lane = &mut lanes[group];
                 *lane = (w.scale[8 * half + place] * side.scale[half][place]).mul_add(sum as f32, *lane);
                 *lane = w.offset[8 * half + place].mul_add(side.sum[half][place], *lane);
@@ -49,9 +50,10 @@ fn dot_fine(weights: &[Chunk], x: &Row<'_>) -> f32 {
     tree(&lanes)
 }
 
-/// The dot product of sixteen codes; those of weights have 128 added.
-fn dot(w: &[u8; CHUNK], x: &[i8; CHUNK], at: usize) -> i32 {
-    w[at..at + 16].iter().zip(&x[at..]).map(|(&w, &x)| (i32::from(w) - 128) * i32::from(x)).sum()
+/// The dot product of the sixteen codes of a chunk from place `at` on; those of weights have 128 added.
+fn dot(w: &Chunk, x: &Row<'_>, q: usize, at: usize) -> i32 {
+    let x = &x.line(q, at / 64).0[at % 64..];
+    w.codes[at..at + 16].iter().zip(x).map(|(&w, &x)| (i32::from(w) - 128) * i32::from(x)).sum()
 }
 
 /// The sum of eight lanes in the fixed order. A sum of 0 is +0, so that a product with an offset of 0 may be left out.

@@ -219,8 +219,7 @@ fn seen(a: &Activations, t: usize, exact: bool) -> Vec<f64> {
     if exact {
         return row.floats.iter().map(|&x| f64::from(x)).collect();
     }
-    let code = |k: usize| row.codes[k / 256].0[activations::code_place(k % 256)];
     let place = |g: usize| activations::COARSE_ORDER.iter().position(|&o| o == g).unwrap();
     let scale = |k: usize| row.coarse[k / 256].scale[place(k / 32 % 8)];
-    (0..a.row_len()).map(|k| f64::from(code(k)) * f64::from(scale(k))).collect()
+    (0..a.row_len()).map(|k| f64::from(row.code(k)) * f64::from(scale(k))).collect()
 }

@@ -36,23 +36,24 @@ struct Pair {
 macro_rules! blocks {
     ($name:literal, $format:ty, $load:path) => {
         /// The kernels of this encoding.
-        pub const BLOCKS: $crate::kernels::matmul::Blocks = $crate::kernels::avx512::blocks_of!($name, $format, $load);
+        pub const BLOCKS: $crate::kernels::matmul::Blocks =
+            $crate::kernels::avx512::blocks_of!($name, $format, $load);
     };
 }
 macro_rules! blocks_of {
     ($name:literal, $format:ty, $load:path) => {{
-        use $crate::kernels::matmul::{Blocks, Job, TileChunk};
+        use $crate::kernels::matmul::{Blocks, Job, Tile, TileMut};
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn few(job: &Job<'_>) {
             $crate::kernels::avx512::rows::product::<$format>(job, |a, b| $load(a, b));
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-        fn fill(job: &Job<'_>, first: usize, tile: &mut [TileChunk]) {
+        fn fill(job: &Job<'_>, first: usize, tile: &mut TileMut<'_>) {
             $crate::kernels::avx512::tile::fill::<$format>(job, first, tile, |a, b| $load(a, b));
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-        fn tile(job: &Job<'_>, first: usize, tiles: &[TileChunk]) {
-            $crate::kernels::avx512::tile::product::<$format>(job, first, tiles);
+        fn tile(job: &Job<'_>, first: usize, tile: &Tile<'_>) {
+            $crate::kernels::avx512::tile::product::<$format>(job, first, tile);
         }
         Blocks { name: $name, few, fill, tile }
     }};
@@ -118,4 +119,29 @@ const fn two_halves(first: usize, second: usize) -> Words {
 #[target_feature(enable = "avx512f,avx512dq")]
 fn join(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+}
+
+/// The low nibbles. (Written out: `map` would not be compiled for this instruction set.)
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn low4(p: [__m512i; 4]) -> [__m512i; 4] {
+    let mask = _mm512_set1_epi8(15);
+    [
+        _mm512_and_si512(p[0], mask),
+        _mm512_and_si512(p[1], mask),
+        _mm512_and_si512(p[2], mask),
+        _mm512_and_si512(p[3], mask),
+    ]
+}
+
+/// The high nibbles.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn high4(p: [__m512i; 4]) -> [__m512i; 4] {
+    low4([
+        _mm512_srli_epi16::<4>(p[0]),
+        _mm512_srli_epi16::<4>(p[1]),
+        _mm512_srli_epi16::<4>(p[2]),
+        _mm512_srli_epi16::<4>(p[3]),
+    ])
 }

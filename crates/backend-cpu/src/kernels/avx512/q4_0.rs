@@ -48,11 +48,5 @@ pub fn nibbles(a: &[u8], b: &[u8]) -> ([__m512i; 4], __m512) {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn load_pair(a: &[u8], b: &[u8]) -> Pair {
     let (packed, scale) = nibbles(a, b);
-    let mask = _mm512_set1_epi8(15);
-    Pair {
-        low: packed.map(|p| _mm512_and_si512(p, mask)),
-        high: packed.map(|p| _mm512_and_si512(_mm512_srli_epi16::<4>(p), mask)),
-        scale: [scale; 2],
-        offset: [_mm512_setzero_ps(); 2],
-    }
+    Pair { low: low4(packed), high: high4(packed), scale: [scale; 2], offset: [_mm512_setzero_ps(); 2] }
 }

@@ -1,7 +1,7 @@
 //! Few rows of activations: two rows of weights at a time, straight from their blocks.
 
 use super::{Pair, store_floats};
-use crate::kernels::activations::{CHUNK, Codes, Coarse, Fine, Row};
+use crate::kernels::activations::{CHUNK, Coarse, Fine, Line, Row};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::Job;
 use std::arch::x86_64::*;
@@ -16,15 +16,16 @@ const LONGEST: usize = 512;
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn product<F: Format>(job: &Job<'_>, load: impl Fn(&[u8], &[u8]) -> Pair) {
-    for n in (job.first..job.end).step_by(2) {
-        let two = n + 1 < job.end;
-        let rows = [job.row(n), job.row(if two { n + 1 } else { n })];
+    // Two streams far apart: hardware follows each of them better than two rows side by side.
+    let half = (job.end - job.first).div_ceil(2);
+    for n in job.first..job.first + half {
+        let pair = [n, if n + half < job.end { n + half } else { n }];
         let mut t = 0;
         while t < job.x.count() {
             t += match job.x.count() - t {
-                4.. => block::<F, 4>(job, n, two, t, rows, &load),
-                2.. => block::<F, 2>(job, n, two, t, rows, &load),
-                _ => block::<F, 1>(job, n, two, t, rows, &load),
+                4.. => block::<F, 4>(job, pair, t, &load),
+                2.. => block::<F, 2>(job, pair, t, &load),
+                _ => block::<F, 1>(job, pair, t, &load),
             };
         }
     }
@@ -35,17 +36,17 @@ pub fn product<F: Format>(job: &Job<'_>, load: impl Fn(&[u8], &[u8]) -> Pair) {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn block<F: Format, const T: usize>(
     job: &Job<'_>,
-    n: usize,
-    two: bool,
+    pair: [usize; 2],
     t: usize,
-    rows: [&[u8]; 2],
     load: &impl Fn(&[u8], &[u8]) -> Pair,
 ) -> usize {
     let x: [Row<'_>; T] = std::array::from_fn(|i| job.x.row(t + i));
+    let rows = [job.row(pair[0]), job.row(pair[1])];
     let mut sums = [_mm512_setzero_ps(); T];
     let whole = job.row_len / CHUNK;
     for q in 0..whole {
-        let [a, b] = rows.map(|row| &row[q * F::CHUNK_BYTES..(q + 1) * F::CHUNK_BYTES]);
+        let at = q * F::CHUNK_BYTES..(q + 1) * F::CHUNK_BYTES;
+        let (a, b) = (&rows[0][at.clone()], &rows[1][at]);
         for at in (0..F::CHUNK_BYTES).step_by(64) {
             // A prefetch may name any address.
             _mm_prefetch::<_MM_HINT_T0>(a.as_ptr().wrapping_add(AHEAD + at).cast());
@@ -70,7 +71,8 @@ fn block<F: Format, const T: usize>(
     }
     for i in 0..T {
         let y = if F::FINE { fine_tree(sums[i]) } else { coarse_tree(sums[i]) };
-        job.y.write(t + i, n, if two { &y } else { &y[..1] });
+        job.y.write(t + i, pair[0], &y[..1]);
+        job.y.write(t + i, pair[1], &y[1..]);
     }
     T
 }
@@ -79,16 +81,15 @@ fn block<F: Format, const T: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn step<F: Format>(pair: &Pair, x: &Row<'_>, q: usize, mut sum: __m512) -> __m512 {
-    let codes = &x.codes[q];
     let zero = _mm512_setzero_si512();
     if F::FINE {
         let Fine { scale, bias, sum: sums } = &x.fine[q];
         for half in 0..2 {
             let dots = transposing_sum::<F, 4>([
-                _mm512_dpbusd_epi32(zero, pair.low[2 * half], twice(codes, 4 * half)),
-                _mm512_dpbusd_epi32(zero, pair.high[2 * half], twice(codes, 4 * half + 1)),
-                _mm512_dpbusd_epi32(zero, pair.low[2 * half + 1], twice(codes, 4 * half + 2)),
-                _mm512_dpbusd_epi32(zero, pair.high[2 * half + 1], twice(codes, 4 * half + 3)),
+                _mm512_dpbusd_epi32(zero, pair.low[2 * half], twice(x.line(q, 2 * half), 0)),
+                _mm512_dpbusd_epi32(zero, pair.high[2 * half], twice(x.line(q, 2 * half), 1)),
+                _mm512_dpbusd_epi32(zero, pair.low[2 * half + 1], twice(x.line(q, 2 * half + 1), 0)),
+                _mm512_dpbusd_epi32(zero, pair.high[2 * half + 1], twice(x.line(q, 2 * half + 1), 1)),
             ]);
             let side = (&scale[half], &bias[half], &sums[half]);
             sum = scaled::<F>(dots, pair.scale[half], pair.offset[half], side, sum);
@@ -96,10 +97,12 @@ fn step<F: Format>(pair: &Pair, x: &Row<'_>, q: usize, mut sum: __m512) -> __m51
         return sum;
     }
     let Coarse { scale, bias, sum: sums } = &x.coarse[q];
-    let dots = transposing_sum::<F, 8>([0, 1, 2, 3].map(|i| {
-        let low = _mm512_dpbusd_epi32(zero, pair.low[i], twice(codes, 2 * i));
-        _mm512_dpbusd_epi32(low, pair.high[i], twice(codes, 2 * i + 1))
-    }));
+    let mut dots = [zero; 4];
+    for i in 0..4 {
+        let low = _mm512_dpbusd_epi32(zero, pair.low[i], twice(x.line(q, i), 0));
+        dots[i] = _mm512_dpbusd_epi32(low, pair.high[i], twice(x.line(q, i), 1));
+    }
+    let dots = transposing_sum::<F, 8>(dots);
     scaled::<F>(dots, pair.scale[0], pair.offset[0], (scale, bias, sums), sum)
 }
 
@@ -125,11 +128,11 @@ fn scaled<F: Format>(
     if F::OFFSET { _mm512_fmadd_ps(offset, floats(side.2), sum) } else { sum }
 }
 
-/// Vector `i` of 32 codes, twice: for the two rows of weights.
+/// Half `i` of 64 codes, twice: for the two rows of weights.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
-fn twice(codes: &Codes, i: usize) -> __m512i {
-    let codes: &[i8; 32] = codes.0[32 * i..].first_chunk().expect("a chunk has eight vectors");
+fn twice(line: &Line, i: usize) -> __m512i {
+    let codes: &[i8; 32] = line.0[32 * i..].first_chunk().expect("a line has two halves");
     // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
     _mm512_broadcast_i64x4(unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) })
 }
