@@ -15,6 +15,10 @@ pub trait Format {
     const BIAS: i32;
     /// The largest unsigned code.
     const TOP: i32;
+
+    /// Expands 256 numbers: codes, biased, and the scales and offsets of their groups. Plain Rust, which the compiler
+    /// turns into the vectors of the kernel that it becomes part of.
+    fn expand(bytes: &[u8], out: &mut Chunk);
 }
 
 /// 256 numbers of any integer codec, unpacked: codes + 128 in the order of [`code_place`], then the scales and the
@@ -35,6 +39,11 @@ impl Format for CoarseChunk {
     const OFFSET: bool = true;
     const BIAS: i32 = 128;
     const TOP: i32 = 255;
+
+    #[inline(always)]
+    fn expand(bytes: &[u8], out: &mut Chunk) {
+        expand_chunk(bytes, out);
+    }
 }
 
 /// [`Chunk`]s with groups of 16.
@@ -46,6 +55,21 @@ impl Format for FineChunk {
     const OFFSET: bool = true;
     const BIAS: i32 = 128;
     const TOP: i32 = 255;
+
+    #[inline(always)]
+    fn expand(bytes: &[u8], out: &mut Chunk) {
+        expand_chunk(bytes, out);
+    }
+}
+
+#[inline(always)]
+fn expand_chunk(bytes: &[u8], out: &mut Chunk) {
+    let float = |at: usize| f32::from_ne_bytes(*bytes[at..].first_chunk().expect("the bytes of a chunk"));
+    out.codes.copy_from_slice(&bytes[..CHUNK]);
+    for i in 0..16 {
+        out.scale[i] = float(CHUNK + 4 * i);
+        out.offset[i] = float(CHUNK + 64 + 4 * i);
+    }
 }
 
 impl Chunk {
@@ -103,37 +127,4 @@ impl BlockBuffer {
     pub fn new() -> Self {
         Self { codes: vec![0; MAX_BLOCK].into(), groups: vec![Group::default(); MAX_BLOCK / 16].into() }
     }
-}
-
-macro_rules! formats {
-    ($($(#[$doc:meta])* $name:ident { $($body:tt)* })*) => {$(
-        $(#[$doc])*
-        pub struct $name;
-        impl Format for $name { $($body)* }
-    )*};
-}
-
-formats! {
-    /// Eight blocks of 18 bytes.
-    Q4_0 { const CHUNK_BYTES: usize = 144; const BIAS: i32 = 8; const TOP: i32 = 15; }
-    /// Eight blocks of 20 bytes.
-    Q4_1 { const CHUNK_BYTES: usize = 160; const OFFSET: bool = true; const BIAS: i32 = 0; const TOP: i32 = 15; }
-    /// Eight blocks of 22 bytes.
-    Q5_0 { const CHUNK_BYTES: usize = 176; const BIAS: i32 = 16; const TOP: i32 = 31; }
-    /// Eight blocks of 34 bytes.
-    Q8_0 { const CHUNK_BYTES: usize = 272; const BIAS: i32 = 128; const TOP: i32 = 255; }
-    /// One block.
-    Q4K { const CHUNK_BYTES: usize = 144; const OFFSET: bool = true; const BIAS: i32 = 0; const TOP: i32 = 15; }
-    /// One block.
-    Q5K { const CHUNK_BYTES: usize = 176; const OFFSET: bool = true; const BIAS: i32 = 0; const TOP: i32 = 31; }
-    /// One block.
-    Q6K { const CHUNK_BYTES: usize = 210; const FINE: bool = true; const BIAS: i32 = 32; const TOP: i32 = 63; }
-    /// Eight blocks of 18 bytes.
-    Iq4Nl { const CHUNK_BYTES: usize = 144; const BIAS: i32 = 128; const TOP: i32 = 241; }
-    /// One block.
-    Iq4Xs { const CHUNK_BYTES: usize = 136; const BIAS: i32 = 128; const TOP: i32 = 241; }
-    /// One block.
-    Tq2_0 { const CHUNK_BYTES: usize = 66; const BIAS: i32 = 1; const TOP: i32 = 3; }
-    /// Four blocks of 18 bytes.
-    Q2_0 { const CHUNK_BYTES: usize = 72; const BIAS: i32 = 1; const TOP: i32 = 3; }
 }

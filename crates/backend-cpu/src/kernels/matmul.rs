@@ -385,12 +385,12 @@ fn many(blocks: &Blocks, job: &Job<'_>, tile: &mut TileMut<'_>) {
 }
 
 fn integer_path(isa: Isa, codec: &'static dyn Codec) -> Path {
-    let (table, coarse, fine): (&[Blocks], Blocks, Blocks) = match isa {
+    let (tables, coarse, fine): ([&[Blocks]; 2], Blocks, Blocks) = match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(_) => (avx512::KERNELS, avx512::COARSE, avx512::FINE),
+        Isa::Avx512(_) => ([avx512::KERNELS, avx512::PLAIN], avx512::COARSE, avx512::FINE),
         _ => return Path::Twin,
     };
-    match table.iter().find(|blocks| blocks.name == codec.spec().name) {
+    match tables.into_iter().flatten().find(|blocks| blocks.name == codec.spec().name) {
         Some(blocks) => Path::Direct(*blocks),
         None if codec.kind() == Kind::Group16 => Path::Unpacked(fine),
         None => Path::Unpacked(coarse),

@@ -24,6 +24,7 @@
 //! `i` and `i + 8` are added, and the eight sums by the tree above.
 
 pub mod activations;
+mod expand;
 mod float;
 mod format;
 mod isa;

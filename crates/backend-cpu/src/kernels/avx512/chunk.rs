@@ -1,7 +1,8 @@
-//! Unpacked rows for AVX-512: the formats of every codec without a file of its own.
+//! Unpacked rows for AVX-512: the formats of every codec without a file of its own, and formats in plain Rust.
 
 use super::*;
-use crate::kernels::format::{CoarseChunk, FineChunk};
+use crate::kernels::expand::{Iq4Xs, Q2_0, Q4_1, Q5_0, Q5_1, Tq2_0};
+use crate::kernels::format::{Chunk, CoarseChunk, FineChunk, Format};
 use crate::kernels::matmul::Blocks;
 
 /// Chunks with groups of 32.
@@ -9,14 +10,6 @@ pub const COARSE: Blocks = blocks_of!("unpacked, groups of 32", CoarseChunk, loa
 
 /// Chunks with groups of 16.
 pub const FINE: Blocks = blocks_of!("unpacked, groups of 16", FineChunk, load_fine);
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn half(bytes: &[u8], at: usize) -> __m256i {
-    let bytes = &bytes[at..at + 32];
-    // SAFETY: the slice covers the 32 bytes read, and `loadu` asks for no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -47,3 +40,23 @@ fn load_fine(a: &[u8], b: &[u8]) -> Pair {
     let floats = |at| _mm512_castsi512_ps(join(half(a, at), half(b, at)));
     Pair { scale: [floats(256), floats(288)], offset: [floats(320), floats(352)], ..load_codes(a, b) }
 }
+
+/// A format with groups of 32 by way of its plain form.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn load_plain<F: Format>(a: &[u8], b: &[u8]) -> Pair {
+    let mut chunks = [Chunk::ZERO; 2];
+    F::expand(a, &mut chunks[0]);
+    F::expand(b, &mut chunks[1]);
+    load_coarse(Chunk::bytes(&chunks[..1]), Chunk::bytes(&chunks[1..]))
+}
+
+/// Formats whose plain form is fast enough.
+pub static PLAIN: &[Blocks] = &[
+    blocks_of!("q4_1", Q4_1, load_plain::<Q4_1>),
+    blocks_of!("q5_0", Q5_0, load_plain::<Q5_0>),
+    blocks_of!("q5_1", Q5_1, load_plain::<Q5_1>),
+    blocks_of!("iq4_xs", Iq4Xs, load_plain::<Iq4Xs>),
+    blocks_of!("tq2_0", Tq2_0, load_plain::<Tq2_0>),
+    blocks_of!("q2_0", Q2_0, load_plain::<Q2_0>),
+];

@@ -8,16 +8,21 @@ mod rows;
 mod tile;
 
 mod chunk;
+mod iq4_nl;
 mod q4_0;
+mod q4_k;
+mod q5_k;
+mod q6_k;
 mod q8_0;
 
 use super::matmul::Blocks;
 use std::arch::x86_64::*;
 
 /// Every encoding with a file here.
-pub static KERNELS: &[Blocks] = &[q4_0::BLOCKS, q8_0::BLOCKS];
+pub static KERNELS: &[Blocks] =
+    &[iq4_nl::BLOCKS, q4_0::BLOCKS, q4_k::BLOCKS, q5_k::BLOCKS, q6_k::BLOCKS, q8_0::BLOCKS];
 
-pub use chunk::{COARSE, FINE};
+pub use chunk::{COARSE, FINE, PLAIN};
 
 /// 256 numbers of two rows, `a` and `b`.
 ///
@@ -34,14 +39,14 @@ struct Pair {
 
 /// The entry points of an encoding: what a file here adds to its `load`.
 macro_rules! blocks {
-    ($name:literal, $format:ty, $load:path) => {
+    ($name:literal, $format:ty, $load:expr) => {
         /// The kernels of this encoding.
         pub const BLOCKS: $crate::kernels::matmul::Blocks =
             $crate::kernels::avx512::blocks_of!($name, $format, $load);
     };
 }
 macro_rules! blocks_of {
-    ($name:literal, $format:ty, $load:path) => {{
+    ($name:literal, $format:ty, $load:expr) => {{
         use $crate::kernels::matmul::{Blocks, Job, Tile, TileMut};
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn few(job: &Job<'_>) {
@@ -80,6 +85,14 @@ fn load_floats(x: &[f32; 16]) -> __m512 {
 fn store_floats(x: __m512, to: &mut [f32; 16]) {
     // SAFETY: the reference covers the 64 bytes written, and `storeu` asks for no alignment.
     unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn half(bytes: &[u8], at: usize) -> __m256i {
+    let bytes = &bytes[at..at + 32];
+    // SAFETY: the slice covers the 32 bytes read, and `loadu` asks for no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 /// A table of word indices for [`_mm512_permutex2var_epi16`].

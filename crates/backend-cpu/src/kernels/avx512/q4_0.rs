@@ -1,7 +1,7 @@
 //! `q4_0` for AVX-512: blocks of 18 bytes, a half-precision scale and 16 bytes of half-split nibbles.
 
 use super::*;
-use crate::kernels::format::Q4_0;
+use crate::kernels::expand::Q4_0;
 
 blocks!("q4_0", Q4_0, load_pair);
 

@@ -1,7 +1,7 @@
 //! `q8_0` for AVX-512: blocks of 34 bytes, a half-precision scale and 32 signed bytes.
 
 use super::*;
-use crate::kernels::format::Q8_0;
+use crate::kernels::expand::Q8_0;
 
 blocks!("q8_0", Q8_0, load_pair);
 
