@@ -1,7 +1,7 @@
 //! Unpacked rows for AVX-512: the formats of every codec without a file of its own, and formats in plain Rust.
 
 use super::*;
-use crate::kernels::expand::{Iq4Xs, Q2_0, Q4_1, Q5_0, Q5_1, Tq2_0};
+use crate::kernels::expand::Q5_1;
 use crate::kernels::format::{Chunk, CoarseChunk, FineChunk, Format};
 use crate::kernels::matmul::Blocks;
 
@@ -52,11 +52,4 @@ fn load_plain<F: Format>(a: &[u8], b: &[u8]) -> Pair {
 }
 
 /// Formats whose plain form is fast enough.
-pub static PLAIN: &[Blocks] = &[
-    blocks_of!("q4_1", Q4_1, load_plain::<Q4_1>),
-    blocks_of!("q5_0", Q5_0, load_plain::<Q5_0>),
-    blocks_of!("q5_1", Q5_1, load_plain::<Q5_1>),
-    blocks_of!("iq4_xs", Iq4Xs, load_plain::<Iq4Xs>),
-    blocks_of!("tq2_0", Tq2_0, load_plain::<Tq2_0>),
-    blocks_of!("q2_0", Q2_0, load_plain::<Q2_0>),
-];
+pub static PLAIN: &[Blocks] = &[blocks_of!("q5_1", Q5_1, load_plain::<Q5_1>)];

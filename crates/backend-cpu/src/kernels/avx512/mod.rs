@@ -9,18 +9,34 @@ mod tile;
 
 mod chunk;
 mod iq4_nl;
+mod iq4_xs;
+mod q2_0;
 mod q4_0;
+mod q4_1;
 mod q4_k;
+mod q5_0;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod tq2_0;
 
 use super::matmul::Blocks;
 use std::arch::x86_64::*;
 
 /// Every encoding with a file here.
-pub static KERNELS: &[Blocks] =
-    &[iq4_nl::BLOCKS, q4_0::BLOCKS, q4_k::BLOCKS, q5_k::BLOCKS, q6_k::BLOCKS, q8_0::BLOCKS];
+pub static KERNELS: &[Blocks] = &[
+    iq4_nl::BLOCKS,
+    iq4_xs::BLOCKS,
+    q2_0::BLOCKS,
+    q4_0::BLOCKS,
+    q4_1::BLOCKS,
+    q4_k::BLOCKS,
+    q5_0::BLOCKS,
+    q5_k::BLOCKS,
+    q6_k::BLOCKS,
+    q8_0::BLOCKS,
+    tq2_0::BLOCKS,
+];
 
 pub use chunk::{COARSE, FINE, PLAIN};
 
@@ -157,4 +173,15 @@ fn high4(p: [__m512i; 4]) -> [__m512i; 4] {
         _mm512_srli_epi16::<4>(p[2]),
         _mm512_srli_epi16::<4>(p[3]),
     ])
+}
+
+/// The half-precision numbers at `at` in eight blocks of `BYTES` of two rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn halves_at<const BYTES: usize>(a: &[u8], b: &[u8], at: usize) -> __m512 {
+    let bits = |row: &[u8]| {
+        let d = |group: usize| i16::from_le_bytes([row[BYTES * group + at], row[BYTES * group + at + 1]]);
+        _mm_setr_epi16(d(0), d(2), d(4), d(6), d(1), d(3), d(5), d(7))
+    };
+    _mm512_cvtph_ps(_mm256_set_m128i(bits(b), bits(a)))
 }

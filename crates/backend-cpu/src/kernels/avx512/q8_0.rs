@@ -16,7 +16,7 @@ fn load_pair(a: &[u8], b: &[u8]) -> Pair {
     let mut pair = Pair {
         low: [_mm512_setzero_si512(); 4],
         high: [_mm512_setzero_si512(); 4],
-        scale: [scales(a, b); 2],
+        scale: [halves_at::<34>(a, b, 0); 2],
         offset: [_mm512_setzero_ps(); 2],
     };
     for i in 0..4 {
@@ -26,15 +26,4 @@ fn load_pair(a: &[u8], b: &[u8]) -> Pair {
         pair.high[i] = _mm512_xor_si512(highs, sign);
     }
     pair
-}
-
-/// The scales of eight blocks of two rows.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn scales(a: &[u8], b: &[u8]) -> __m512 {
-    let bits = |row: &[u8]| {
-        let d = |group: usize| i16::from_le_bytes([row[34 * group], row[34 * group + 1]]);
-        _mm_setr_epi16(d(0), d(2), d(4), d(6), d(1), d(3), d(5), d(7))
-    };
-    _mm512_cvtph_ps(_mm256_set_m128i(bits(b), bits(a)))
 }

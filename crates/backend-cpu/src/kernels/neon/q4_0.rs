@@ -1,0 +1,17 @@
+//! `q4_0` for NEON: blocks of 18 bytes, a half-precision scale and 16 bytes of half-split nibbles.
+
+use super::*;
+
+impl Load for Q4_0 {
+    const ADDED: i32 = 8;
+
+    #[inline(always)]
+    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+        signed(half_split(chunk, 36 * i + 2, 36 * i + 20))
+    }
+
+    #[inline(always)]
+    fn sides(chunk: &[u8]) -> Sides {
+        Sides::scales(halves(chunk, 0, 18))
+    }
+}
