@@ -1,0 +1,13 @@
+//! The story model that comes with the library, so that the first command works on a machine without any model.
+
+use crate::Error;
+use nibble_format::Checkpoint;
+use nibble_quant::Registry;
+use nibble_tensor::Bytes;
+
+/// Made by `nibble quantize` from the trained model; `assets/README.md` tells how.
+static STORY: &[u8] = include_bytes!("../../../assets/story.gguf");
+
+pub(crate) fn checkpoint() -> Result<Checkpoint, Error> {
+    Ok(nibble_format::open_bytes(Bytes::from_static(STORY), "built-in story model", &Registry::default())?)
+}

@@ -1,0 +1,232 @@
+//! An opened model, and the engines started on it.
+
+use crate::{Error, builtin, device, error::Kind, vocab};
+use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN};
+use nibble_chat::{Message, Template};
+use nibble_engine::Engine;
+use nibble_format::Checkpoint;
+use nibble_graph::Graph;
+use nibble_model::Config;
+use nibble_quant::Registry;
+use nibble_tokenizer::{EncodeOptions, Tokenizer};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// The context that is reserved when nobody asks for another: enough for a conversation, small enough for any machine.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Slots of recurrent state for each sequence that can run: its own, one before the last token of its prompt and one
+/// at its end, so that both the same prompt and the conversation's next turn are found again.
+const STATES_PER_SEQUENCE: usize = 3;
+
+/// More of them, for positions inside long prompts.
+const STATE_CHECKPOINTS: usize = 4;
+
+/// How an engine is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `auto`, or the name of one of [`crate::BACKENDS`].
+    pub device: String,
+    /// Threads of the CPU; all cores if `None`.
+    pub threads: Option<usize>,
+    /// Instruction set of the CPU; the best one if `None`.
+    pub isa: Option<String>,
+    /// Tokens that prompt and answer of one sequence may have; the model's own, at most 4096, if `None`.
+    pub context: Option<usize>,
+    /// How keys and values are kept.
+    pub kv: KvType,
+    /// How inputs of matrix products are kept.
+    pub activations: Activations,
+    /// Tokens of a prompt in one step.
+    pub prefill_chunk: Option<usize>,
+    /// Sequences at once.
+    pub sequences: usize,
+    /// Rows of one step whose logits are wanted; at least one for each sequence.
+    pub wanted: usize,
+    /// Bytes that may be reserved; what the system has available if `None`.
+    pub memory_budget: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            device: "auto".into(),
+            threads: None,
+            isa: None,
+            context: None,
+            kv: KvType::F16,
+            activations: Activations::Auto,
+            prefill_chunk: None,
+            sequences: 1,
+            wanted: 1,
+            memory_budget: None,
+        }
+    }
+}
+
+/// A model that is open: its weights are mapped, its computation is known, nothing is reserved yet.
+pub struct Model {
+    /// What the file holds.
+    pub checkpoint: Checkpoint,
+    /// Its hyperparameters.
+    pub config: Config,
+    /// Its computation.
+    pub graph: Graph,
+    /// Its tokenizer.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Its chat template.
+    pub template: Option<Template>,
+}
+
+impl Model {
+    /// Opens a file or a directory, with the codecs that `codecs` knows.
+    ///
+    /// # Errors
+    /// [`Kind::Load`] if it cannot be loaded, with the place and the reason.
+    pub fn open(path: &Path, codecs: &Registry) -> Result<Self, Error> {
+        Self::from_checkpoint(nibble_format::open(path, codecs)?)
+    }
+
+    /// Opens the story model that is part of this library.
+    ///
+    /// # Errors
+    /// Never, unless the library was built from a damaged file.
+    pub fn builtin() -> Result<Self, Error> {
+        Self::from_checkpoint(builtin::checkpoint()?)
+    }
+
+    fn from_checkpoint(checkpoint: Checkpoint) -> Result<Self, Error> {
+        let nibble_model::Model { graph, config } = nibble_model::build(&checkpoint)?;
+        let tokenizer = vocab::tokenizer(&checkpoint)?;
+        let template = match (&checkpoint.chat_template, &tokenizer) {
+            (Some(source), Some(t)) => {
+                let piece = |id: Option<u32>| id.map(|id| String::from_utf8_lossy(t.piece(id)).into_owned());
+                Some(Template::parse(source, piece(t.bos()).as_deref(), piece(t.eos()).as_deref())?)
+            }
+            _ => None,
+        };
+        Ok(Self { checkpoint, config, graph, tokenizer, template })
+    }
+
+    /// The backend that `options` names.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] if this build or this machine has none of that name.
+    pub fn backend(&self, options: &Options) -> Result<Box<dyn Backend>, Error> {
+        device::open(&options.device, options.threads, options.isa.as_deref())
+    }
+
+    /// What a plan for `options` must hold.
+    pub fn limits(&self, options: &Options) -> Limits {
+        let own = self.config.context.max(1);
+        let context = options.context.unwrap_or(own.min(DEFAULT_CONTEXT));
+        let sequences = options.sequences.max(1);
+        let rows = options.prefill_chunk.unwrap_or(512).min(context).max(sequences).max(1);
+        Limits {
+            rows,
+            wanted: options.wanted.max(sequences).min(rows),
+            sequences,
+            context,
+            pages: sequences * context.div_ceil(PAGE_LEN),
+            state_slots: if self.graph.is_recurrent() {
+                STATES_PER_SEQUENCE * sequences + STATE_CHECKPOINTS
+            } else {
+                0
+            },
+            kv: options.kv,
+            activations: options.activations,
+        }
+    }
+
+    /// Compiles the model on its device and reserves all memory that it can need.
+    ///
+    /// # Errors
+    /// [`Kind::Fit`] if it needs more than the budget, with both figures; [`Kind::Load`] if the device cannot run it.
+    pub fn start(&self, options: &Options) -> Result<Engine, Error> {
+        let backend = self.backend(options)?;
+        let limits = self.limits(options);
+        let memory = backend.memory(&self.graph, &limits)?;
+        check_budget(&memory, &limits, options.memory_budget)?;
+        let plan = backend.compile(&self.graph, &limits)?;
+        Ok(Engine::new(plan, &self.graph, self.tokenizer.clone(), options.prefill_chunk))
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`Kind::Load`] if the model came without.
+    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Error> {
+        self.tokenizer.as_ref().ok_or_else(|| {
+            let path = self.checkpoint.path.display();
+            Error::new(
+                Kind::Load,
+                format!("{path}: no tokenizer was found; give the prompt as ids with --tokens"),
+            )
+        })
+    }
+
+    /// Tokens that end an answer.
+    pub fn stop_tokens(&self) -> Vec<u32> {
+        self.tokenizer.as_ref().map_or(vec![], |t| t.end_tokens().to_vec())
+    }
+
+    /// The ids of a plain text, with the tokens that the model wants in front of it.
+    ///
+    /// # Errors
+    /// [`Kind::Load`] if the model came without a tokenizer.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        Ok(self.tokenizer()?.encode(text, EncodeOptions::PROMPT))
+    }
+
+    /// The ids of a conversation that the model is to answer, by its chat template.
+    ///
+    /// # Errors
+    /// If there is no tokenizer or no template, or the template refuses the conversation.
+    pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, Error> {
+        let tokenizer = self.tokenizer()?;
+        let path = self.checkpoint.path.display();
+        let template = self.template.as_ref().ok_or_else(|| {
+            Error::new(
+                Kind::Usage,
+                format!("{path}: the model has no chat template; use --raw with a plain prompt"),
+            )
+        })?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+        let now = nibble_chat::DateTime::from_unix(now);
+        let text = template.render(messages, &nibble_chat::Options { now, ..Default::default() })?;
+        // The template writes the leading token itself where the model wants one.
+        let bos = tokenizer.bos().filter(|&id| !text.as_bytes().starts_with(tokenizer.piece(id)));
+        let mut ids = tokenizer.encode(&text, EncodeOptions { add_special: false, parse_special: true });
+        if let (Some(bos), true) = (bos, tokenizer.adds_bos()) {
+            ids.insert(0, bos);
+        }
+        Ok(ids)
+    }
+}
+
+/// Refuses what needs more than the budget.
+fn check_budget(memory: &Memory, limits: &Limits, budget: Option<u64>) -> Result<(), Error> {
+    let Some(available) = budget.or_else(device::available_memory) else { return Ok(()) };
+    let needed = memory.own();
+    if needed <= available {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    Err(Error::new(
+        Kind::Fit,
+        format!(
+            "memory: {} MiB are needed (weights {}, keys and values {} for a context of {}, state {}, activations {}), \
+             but {} MiB are available; lower --ctx, choose --kv q8_0, or raise --memory-budget",
+            mib(needed),
+            mib(memory.weights),
+            mib(memory.kv),
+            limits.context,
+            mib(memory.state),
+            mib(memory.activations),
+            mib(available),
+        ),
+    ))
+}

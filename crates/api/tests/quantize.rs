@@ -1,0 +1,449 @@
+//! `quantize`: what it writes, what it refuses, and that it leaves nothing behind.
+
+use nibble_api::{Error, Kind, Note, QuantizeOptions, Registry, Summary, quantize};
+use nibble_format::{
+    OpenOptions, Value,
+    gguf::{self, Entry, GgufFile, ValueType, WriteTensor},
+};
+use nibble_quant::{CODECS, Encoded, codec};
+use nibble_tensor::Shape;
+use nibble_testkit::{shared_dir, uniform, workspace_root};
+use std::{
+    collections::HashMap,
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+/// A folder of one test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("nibble-quantize-{test}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// The tensors of the small model that the tests write: name, shape, seed.
+const TENSORS: &[(&str, &[usize], u64)] = &[
+    ("token_embd.weight", &[24, 256], 1),
+    ("blk.0.attn_norm.weight", &[256], 2),
+    ("blk.0.attn_q.weight", &[64, 256], 3),
+    ("blk.0.attn_q.bias", &[64], 4),
+    ("blk.0.ffn_gate_inp.weight", &[4, 256], 5),
+    ("blk.0.ffn_down_exps.weight", &[4, 8, 512], 6),
+    ("blk.0.ssm_conv1d.weight", &[64, 4], 7),
+    ("output.weight", &[24, 256], 8),
+];
+
+fn numbers(shape: &[usize], seed: u64) -> Vec<f32> {
+    uniform(seed, shape.iter().product())
+}
+
+fn tensor(name: &str, shape: &[usize], encoding: &str, numbers: &[f32]) -> WriteTensor<'static> {
+    let shape = Shape::new(shape).unwrap();
+    let encoded = Encoded::encode(name, shape, codec(encoding), numbers, None).unwrap();
+    WriteTensor::new(name, shape, codec(encoding), encoded.parts()[0].clone())
+}
+
+fn keys() -> Vec<Entry> {
+    let odd = Entry { value_type: ValueType::U64, ..Entry::new("llama.block_count", 1u32) };
+    vec![
+        Entry::new("general.architecture", "llama"),
+        odd,
+        Entry::new("general.file_type", 0u32),
+        Entry::new("general.alignment", 64u32),
+        Entry::new("custom.list", vec!["a".to_owned(), "b".to_owned()]),
+    ]
+}
+
+fn small_model(path: &Path) {
+    let tensors =
+        TENSORS.iter().map(|(name, shape, seed)| tensor(name, shape, "f32", &numbers(shape, *seed)));
+    gguf::write(path, &keys(), tensors.collect()).unwrap();
+}
+
+fn options(to: &str) -> QuantizeOptions {
+    QuantizeOptions { to: to.into(), imatrix: None, force: false }
+}
+
+fn run(input: &Path, output: &Path, options: &QuantizeOptions) -> Result<Summary, Error> {
+    quantize(input, output, options, &Registry::default(), &mut |_| ControlFlow::Continue(()))
+}
+
+fn read(path: &Path) -> GgufFile {
+    gguf::open_files(path, &Registry::default(), &OpenOptions::default()).unwrap().remove(0)
+}
+
+fn tensors(file: &GgufFile) -> HashMap<String, Encoded> {
+    let encoded = |info| file.tensor(info, &Registry::default()).unwrap().unwrap();
+    file.tensors.iter().map(|info| (info.name.clone(), encoded(info))).collect()
+}
+
+fn bytes(tensor: &Encoded) -> Vec<u8> {
+    tensor.parts().concat()
+}
+
+/// The names of all encodings that files can be written in.
+fn writable() -> Vec<&'static str> {
+    let activations = ["q8_1", "q8_k", "f64"];
+    let specs = CODECS.iter().filter(|c| c.encoder().is_some()).map(|c| c.spec());
+    specs.filter(|s| s.gguf.is_some() && !activations.contains(&s.name)).map(|s| s.name).collect()
+}
+
+#[test]
+fn every_encoding_is_written_as_its_codec_rounds() {
+    let folder = Folder::new("codecs");
+    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
+    small_model(&input);
+    for name in writable() {
+        let summary = run(&input, &output, &QuantizeOptions { force: true, ..options(name) }).unwrap();
+        let written = tensors(&read(&output));
+        let spec = codec(name).spec();
+        let few_bits = spec.block_bytes * 8 < spec.block_len * 6;
+        for ((tensor, shape, seed), report) in TENSORS.iter().zip(&summary.tensors) {
+            let matrix = ["attn_q.weight", "exps", "token_embd"].iter().any(|part| tensor.contains(part));
+            let (to, note) = match *tensor {
+                "output.weight" if few_bits => ("q6_k", Note::Head),
+                "output.weight" => (name, Note::None),
+                _ => (if matrix { name } else { "f32" }, Note::None),
+            };
+            let numbers = numbers(shape, *seed);
+            let expected =
+                Encoded::encode("t", Shape::new(shape).unwrap(), codec(to), &numbers, None).unwrap();
+            assert_eq!(bytes(&written[*tensor]), bytes(&expected), "{name}: {tensor}");
+            assert_eq!((report.name.as_str(), report.to, report.note), (*tensor, to, note), "{name}");
+            let error = |(a, b): (&f32, f32)| (f64::from(*a) - f64::from(b)).powi(2);
+            let squares: f64 = numbers.iter().zip(expected.decode()).map(error).sum();
+            let rmse = (squares / numbers.len() as f64).sqrt();
+            assert!((report.rmse - rmse).abs() <= 1e-9 * rmse, "{name}: {tensor}: {} {rmse}", report.rmse);
+        }
+        assert_eq!(summary.bytes_before(), summary.weights() * 4);
+        assert!(summary.warnings.is_empty(), "{name}: {:?}", summary.warnings);
+        nibble_format::open(&output, &Registry::default()).unwrap();
+    }
+    assert_eq!(folder.names(), ["in.gguf", "out.gguf"]);
+}
+
+#[test]
+fn keys_are_kept_as_they_are_but_for_what_changes() {
+    let folder = Folder::new("keys");
+    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
+    small_model(&input);
+    run(&input, &output, &options("q8_0")).unwrap();
+    let mut expected = keys();
+    expected.retain(|e| e.key != "general.file_type");
+    expected.push(Entry::new("general.file_type", 7u32));
+    expected.push(Entry::new("general.quantization_version", 2u32));
+    assert_eq!(read(&output).entries, expected);
+}
+
+#[test]
+fn shards_become_one_file() {
+    let folder = Folder::new("shards");
+    for (index, half) in TENSORS.chunks(4).enumerate() {
+        let mut entries = if index == 0 { keys() } else { vec![] };
+        for (key, value) in [("no", index), ("count", 2), ("tensors.count", TENSORS.len())] {
+            entries.push(Entry::new(format!("split.{key}"), value));
+        }
+        let tensors =
+            half.iter().map(|(name, shape, seed)| tensor(name, shape, "f32", &numbers(shape, *seed)));
+        let path = folder.file(&format!("m-{:05}-of-00002.gguf", index + 1));
+        gguf::write(&path, &entries, tensors.collect()).unwrap();
+    }
+    let (first, second) = (folder.file("m-00001-of-00002.gguf"), folder.file("m-00002-of-00002.gguf"));
+    let onto_a_shard = run(&first, &second, &QuantizeOptions { force: true, ..options("q8_0") }).unwrap_err();
+    assert!(onto_a_shard.to_string().ends_with("is the input; choose another name for the output"));
+    run(&first, &folder.file("whole.gguf"), &options("q8_0")).unwrap();
+    small_model(&folder.file("in.gguf"));
+    run(&folder.file("in.gguf"), &folder.file("same.gguf"), &options("q8_0")).unwrap();
+    let bytes = |name| fs::read(folder.file(name)).unwrap();
+    assert_eq!(bytes("whole.gguf"), bytes("same.gguf"));
+}
+
+#[test]
+fn an_output_is_never_replaced_by_accident() {
+    let folder = Folder::new("replace");
+    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
+    small_model(&input);
+    fs::write(&output, "precious").unwrap();
+    let force = QuantizeOptions { force: true, ..options("q8_0") };
+    let roundabout = folder.0.join(".").join("in.gguf");
+    for (output, options, says) in [
+        (&output, options("q8_0"), "--force"),
+        (&input, force.clone(), "is the input"),
+        (&roundabout, force.clone(), "is the input"),
+        (&folder.0, force.clone(), "found a directory"),
+    ] {
+        let error = run(&input, output, &options).unwrap_err();
+        assert_eq!(error.kind, Kind::Usage, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    assert_eq!(fs::read(&output).unwrap(), b"precious");
+    run(&input, &output, &force).unwrap();
+    assert_eq!(folder.names(), ["in.gguf", "out.gguf"]);
+    assert_eq!(tensors(&read(&output)).len(), TENSORS.len());
+}
+
+#[test]
+fn a_damaged_input_leaves_no_output() {
+    let folder = Folder::new("damaged");
+    let input = folder.file("in.gguf");
+    small_model(&input);
+    let whole = fs::read(&input).unwrap();
+    let last_info = whole.windows(13).position(|w| w == b"output.weight").unwrap() + 13 + 4 + 16 + 4;
+    let with_offset = |offset: u64| {
+        let mut bytes = whole.clone();
+        bytes[last_info..last_info + 8].copy_from_slice(&offset.to_le_bytes());
+        bytes
+    };
+    let damaged = [
+        whole[..whole.len() - 64].to_vec(),
+        whole[..200].to_vec(),
+        with_offset(whole.len() as u64),
+        with_offset(u64::MAX - 31),
+        b"GGUF".to_vec(),
+        vec![],
+    ];
+    for bytes in damaged {
+        fs::write(&input, &bytes).unwrap();
+        let error = run(&input, &folder.file("out.gguf"), &options("q8_0")).unwrap_err();
+        assert_eq!(error.kind, Kind::Load, "{error}");
+        assert_eq!(folder.names(), ["in.gguf"]);
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_kept_are_refused() {
+    let folder = Folder::new("numbers");
+    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
+    for (bad, to, kind, says) in [
+        (f32::NAN, "q8_0", Kind::Load, "row 1 holds a number that is not finite"),
+        (f32::INFINITY, "f32", Kind::Load, "row 1 holds a number that is not finite"),
+        (1e6, "f16", Kind::Run, "row 1 holds a number too large"),
+        (1e9, "q8_0", Kind::Run, "row 1 holds a number too large"),
+    ] {
+        let mut numbers = uniform(1, 3 * 32);
+        numbers[40] = bad;
+        let tensors = vec![
+            tensor("a.weight", &[2, 32], "f32", &uniform(2, 64)),
+            tensor("b.weight", &[3, 32], "f32", &numbers),
+        ];
+        gguf::write(&input, &keys(), tensors).unwrap();
+        let error = run(&input, &output, &options(to)).unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+        assert!(
+            error.to_string().starts_with("tensor `b.weight`") && error.to_string().contains(says),
+            "{error}"
+        );
+        assert_eq!(folder.names(), ["in.gguf"], "{error}");
+    }
+}
+
+#[test]
+fn work_can_be_stopped_and_leaves_nothing() {
+    let folder = Folder::new("stopped");
+    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
+    small_model(&input);
+    let mut seen = vec![];
+    let mut stop = |now: nibble_api::Progress<'_>| {
+        seen.push((now.tensor.to_owned(), now.done));
+        if seen.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let error = quantize(&input, &output, &options("q8_0"), &Registry::default(), &mut stop).unwrap_err();
+    assert_eq!((error.kind, folder.names()), (Kind::Run, vec!["in.gguf".to_owned()]), "{error}");
+    assert_eq!(seen[2], ("blk.0.attn_q.weight".to_owned(), 24 * 256 + 256 + 64 * 256));
+}
+
+#[test]
+fn what_is_quantized_already_is_copied_or_told() {
+    let folder = Folder::new("twice");
+    let [f32, q8_0, again, q4_0] = ["f32", "q8_0", "again", "q4_0"].map(|name| folder.file(name));
+    small_model(&f32);
+    run(&f32, &q8_0, &options("q8_0")).unwrap();
+    let copied = run(&q8_0, &again, &options("q8_0")).unwrap();
+    assert_eq!(fs::read(&q8_0).unwrap(), fs::read(&again).unwrap());
+    assert!(copied.warnings.is_empty() && copied.tensors.iter().any(|t| t.note == Note::Copied));
+    let summary = run(&q8_0, &q4_0, &options("q4_0")).unwrap();
+    assert!(summary.warnings[0].starts_with("4 tensors were quantized already"), "{:?}", summary.warnings);
+    let q = summary.tensors.iter().find(|t| t.name == "blk.0.attn_q.weight").unwrap();
+    assert_eq!((q.from, q.to, q.note), ("q8_0", "q4_0", Note::Requantized));
+}
+
+#[test]
+fn rows_that_split_a_block_fall_back_and_are_told() {
+    let folder = Folder::new("fallback");
+    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
+    let tensors = vec![
+        tensor("a.weight", &[2, 96], "f32", &uniform(1, 192)),
+        tensor("b.weight", &[2, 100], "f32", &uniform(2, 200)),
+    ];
+    gguf::write(&input, &keys(), tensors).unwrap();
+    let summary = run(&input, &output, &options("q4_k")).unwrap();
+    let got: Vec<_> = summary.tensors.iter().map(|t| (t.to, t.note)).collect();
+    assert_eq!(got, [("q5_0", Note::Fallback), ("f16", Note::Fallback)]);
+    assert!(summary.warnings[0].contains("2 tensors have rows"), "{:?}", summary.warnings);
+    let (q8_0, twice) = (folder.file("q8_0.gguf"), folder.file("twice.gguf"));
+    run(&input, &q8_0, &options("q8_0")).unwrap();
+    let warnings = run(&q8_0, &twice, &options("q4_k")).unwrap().warnings;
+    assert!(
+        warnings[0].contains("1 tensors were quantized already")
+            && warnings[1].contains("2 tensors have rows")
+    );
+}
+
+#[test]
+fn ternary_matrices_with_a_factor_stay_as_they_are() {
+    let folder = Folder::new("ternary");
+    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
+    let tensors = vec![
+        tensor("blk.0.attn_q.weight", &[2, 256], "tq2_0", &uniform(1, 512)),
+        tensor("blk.0.attn_q.scale", &[1], "f32", &[0.25]),
+        tensor("blk.0.attn_k.weight", &[2, 256], "f32", &uniform(2, 512)),
+    ];
+    gguf::write(&input, &keys(), tensors).unwrap();
+    let summary = run(&input, &output, &options("q8_0")).unwrap();
+    let got: Vec<_> = summary.tensors.iter().map(|t| (t.to, t.note)).collect();
+    assert_eq!(got, [("tq2_0", Note::Copied), ("f32", Note::None), ("q8_0", Note::None)]);
+    let (before, after) = (tensors_of(&input), tensors_of(&output));
+    assert_eq!(bytes(&before["blk.0.attn_q.weight"]), bytes(&after["blk.0.attn_q.weight"]));
+}
+
+fn tensors_of(path: &Path) -> HashMap<String, Encoded> {
+    tensors(&read(path))
+}
+
+#[test]
+fn column_weights_reach_the_rounding_of_each_matrix() {
+    let folder = Folder::new("imatrix");
+    let [input, output, weights] = ["in.gguf", "out.gguf", "weights.gguf"].map(|name| folder.file(name));
+    small_model(&input);
+    let importance = |seed, n| uniform(seed, n).iter().map(|x| 4.0 * x * x + 0.01).collect::<Vec<f32>>();
+    let (q, experts) = (importance(1, 256), importance(2, 4 * 512));
+    let times = |list: &[f32], count: f32| list.iter().map(|x| x * count).collect::<Vec<f32>>();
+    let sums = vec![
+        tensor("blk.0.attn_q.weight.in_sum2", &[1, 256], "f32", &times(&q, 8.0)),
+        tensor("blk.0.attn_q.weight.counts", &[1, 1], "f32", &[8.0]),
+        tensor("blk.0.ffn_down_exps.weight.in_sum2", &[4, 512], "f32", &times(&experts, 2.0)),
+        tensor("blk.0.ffn_down_exps.weight.counts", &[4, 1], "f32", &[2.0; 4]),
+    ];
+    gguf::write(&weights, &[Entry::new("general.type", "imatrix")], sums).unwrap();
+    let with = QuantizeOptions { imatrix: Some(weights.clone()), force: true, ..options("q4_k") };
+    let summary = run(&input, &output, &with).unwrap();
+    assert!(summary.warnings[0].contains("no weights for 2 matrices"), "{:?}", summary.warnings);
+    let written = tensors_of(&output);
+    let encode = |shape: &[usize], numbers: &[f32], weights: Option<&[f32]>| {
+        let shape = Shape::new(shape).unwrap();
+        bytes(&Encoded::encode("t", shape, codec("q4_k"), numbers, weights).unwrap())
+    };
+    let numbers_q = numbers(&[64, 256], 3);
+    assert_eq!(bytes(&written["blk.0.attn_q.weight"]), encode(&[64, 256], &numbers_q, Some(&q)));
+    assert_ne!(bytes(&written["blk.0.attn_q.weight"]), encode(&[64, 256], &numbers_q, None));
+    let all = numbers(&[4, 8, 512], 6);
+    let by_expert = all.chunks(8 * 512).zip(experts.chunks(512));
+    let expected: Vec<u8> = by_expert.flat_map(|(n, w)| encode(&[8, 512], n, Some(w))).collect();
+    assert_eq!(bytes(&written["blk.0.ffn_down_exps.weight"]), expected);
+
+    let zeros = vec![
+        tensor("blk.0.attn_q.weight.in_sum2", &[1, 256], "f32", &[0.0; 256]),
+        tensor("blk.0.attn_q.weight.counts", &[1, 1], "f32", &[8.0]),
+    ];
+    let dead = folder.file("dead.gguf");
+    gguf::write(&dead, &[Entry::new("general.type", "imatrix")], zeros).unwrap();
+    for name in writable() {
+        let with_zeros = QuantizeOptions { imatrix: Some(dead.clone()), force: true, ..options(name) };
+        run(&input, &output, &with_zeros).unwrap(); // numbers that are not finite would be refused
+    }
+
+    let blind = run(&input, &output, &QuantizeOptions { to: "q8_0".into(), ..with.clone() }).unwrap();
+    assert!(blind.warnings[0].contains("has no effect"), "{:?}", blind.warnings);
+    let not_one = QuantizeOptions { imatrix: Some(input.clone()), ..with };
+    let error = run(&input, &output, &not_one).unwrap_err();
+    assert!(error.kind == Kind::Load && error.to_string().contains("expected `imatrix`"), "{error}");
+}
+
+/// The names of the models in `golden/gguf`, which llama.cpp's own converter made, and their encodings.
+fn converted() -> Vec<(PathBuf, PathBuf, String)> {
+    let golden = workspace_root().join("golden");
+    let mut found = vec![];
+    for file in fs::read_dir(golden.join("gguf")).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Some((model, encoding)) = name.strip_suffix(".gguf").and_then(|stem| stem.rsplit_once('-'))
+        else {
+            continue;
+        };
+        if ["f32", "f16", "bf16"].contains(&encoding) {
+            found.push((golden.join("models").join(model), path, encoding.to_owned()));
+        }
+    }
+    assert!(found.len() >= 5, "golden/gguf holds converted models");
+    found
+}
+
+#[test]
+fn checkpoints_become_what_the_converter_of_llama_cpp_makes_of_them() {
+    // Descriptions, a default, and what other keys say.
+    let unneeded = ["general.name", "general.size_label", "tokenizer.ggml.add_space_prefix"];
+    let folder = Folder::new("converter");
+    let output = folder.file("out.gguf");
+    for (model, path, encoding) in converted() {
+        let summary = run(&model, &output, &QuantizeOptions { force: true, ..options(&encoding) }).unwrap();
+        assert!(summary.warnings.is_empty(), "{:?}", summary.warnings);
+        let (ours, theirs) = (read(&output), read(&path));
+        for entry in &theirs.entries {
+            if unneeded.contains(&entry.key.as_str()) || entry.key.ends_with(".attention.recurrent_layers") {
+                continue;
+            }
+            let own = ours.entries.iter().find(|e| e.key == entry.key);
+            assert_eq!(own, Some(entry), "{}", path.display());
+        }
+        let (ours, theirs) = (tensors(&ours), tensors(&theirs));
+        assert_eq!(ours.len(), theirs.len(), "{}", path.display());
+        for (name, theirs) in &theirs {
+            let ours = &ours[name];
+            assert_eq!(ours.name(), theirs.name(), "{}: {name}", path.display());
+            if name == "rope_freqs.weight" {
+                // Computed by us in f64 and by them in f32.
+                let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs();
+                assert!(ours.decode().iter().zip(&theirs.decode()).all(near), "{}", path.display());
+            } else {
+                assert_eq!(bytes(ours), bytes(theirs), "{}: {name}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_story_model_is_what_its_note_says() {
+    let story = workspace_root().join("assets/story.gguf");
+    assert!(fs::metadata(&story).unwrap().len() <= 8_000_000);
+    let file = read(&story);
+    assert!(matches!(file.get("tokenizer.chat_template"), Some(Value::Text(t)) if t.contains("im_start")));
+    let Some(shared) = shared_dir() else { return };
+    let folder = Folder::new("story");
+    run(&shared.join("tiny/tiny-llama"), &folder.file("story.gguf"), &options("q8_0")).unwrap();
+    let same = fs::read(folder.file("story.gguf")).unwrap() == fs::read(&story).unwrap();
+    assert!(same, "the command in assets/README.md makes another file than assets/story.gguf");
+}

@@ -1,0 +1,317 @@
+//! What can be typed.
+
+use clap::{Args, Parser, Subcommand};
+use nibble_api::{Activations, Error, Kind, KvType, Options, Registry, SamplerParams};
+use std::path::PathBuf;
+
+/// Runs large language models in 4 bits and below on your own machine.
+#[derive(Parser)]
+#[command(name = "nibble", version, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Continue or answer a prompt; the text goes to stdout, everything else to stderr
+    Run(RunArgs),
+    /// Talk with a model
+    Chat(ChatArgs),
+    /// Show what a model file holds and what it will need
+    Inspect(InspectArgs),
+    /// Turn text into token ids, or back
+    Tokenize(TokenizeArgs),
+    /// Print or save the logits of every position of a prompt
+    Logits(LogitsArgs),
+    /// Write a model in another encoding
+    Quantize(QuantizeArgs),
+}
+
+#[derive(Args)]
+pub struct DeviceArgs {
+    /// Where to run: auto, cpu or reference
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    pub device: String,
+    /// CPU threads [default: all cores]
+    #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// CPU instruction set, for comparisons [default: the best one here]
+    #[arg(long, env = "NIBBLE_ISA", value_name = "NAME", hide = true)]
+    pub isa: Option<String>,
+    /// Tokens that prompt and answer may have together [default: the model's, at most 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ctx: Option<u32>,
+    /// How keys and values are kept: f32, f16, q8_0 or q4_0
+    #[arg(long, default_value_t = KvType::F16, value_name = "TYPE")]
+    pub kv: KvType,
+    /// Inputs of matrix products: `auto` (8-bit integers on the CPU) or `f32` (exact, slower)
+    #[arg(long, default_value = "auto", value_name = "MODE", value_parser = activations)]
+    pub activations: Activations,
+    /// Tokens of a prompt in one step; changes speed and memory, never the answer
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prefill_chunk: Option<u32>,
+    /// Memory that may be reserved, such as 6G or 800M [default: what is available]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory_budget: Option<u64>,
+    /// The same answer whatever shares the device (always so on the CPU)
+    #[arg(long)]
+    pub strict: bool,
+}
+
+impl DeviceArgs {
+    /// As the library takes them.
+    pub fn options(&self) -> Options {
+        Options {
+            device: self.device.clone(),
+            threads: self.threads.map(usize::from),
+            isa: self.isa.clone(),
+            context: self.ctx.map(|n| n as usize),
+            kv: self.kv,
+            activations: self.activations,
+            prefill_chunk: self.prefill_chunk.map(|n| n as usize),
+            memory_budget: self.memory_budget,
+            ..Options::default()
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct SamplingArgs {
+    /// Most tokens to generate [default: until the model ends or the context is full]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub max_tokens: Option<u32>,
+    /// Randomness; 0 always takes the likeliest token
+    #[arg(long, default_value_t = 0.8, value_name = "X", allow_negative_numbers = true)]
+    pub temp: f32,
+    /// Only the K likeliest tokens; 0 for all
+    #[arg(long, default_value_t = 40, value_name = "K")]
+    pub top_k: u32,
+    /// Only the likeliest tokens that hold this share of the probability
+    #[arg(long, default_value_t = 0.95, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: f32,
+    /// Only tokens at least this likely, compared with the likeliest
+    #[arg(long, default_value_t = 0.05, value_name = "P", allow_negative_numbers = true)]
+    pub min_p: f32,
+    /// Only tokens of typical surprise that hold this share; 1 for all
+    #[arg(long, default_value_t = 1.0, value_name = "P", allow_negative_numbers = true)]
+    pub typical_p: f32,
+    /// Divides the logits of repeated tokens; 1 for none
+    #[arg(long, default_value_t = 1.0, value_name = "X", allow_negative_numbers = true)]
+    pub repeat_penalty: f32,
+    /// Taken from a token's logit for each time it occurred
+    #[arg(long, default_value_t = 0.0, value_name = "X", allow_negative_numbers = true)]
+    pub frequency_penalty: f32,
+    /// Taken from a token's logit once it occurred
+    #[arg(long, default_value_t = 0.0, value_name = "X", allow_negative_numbers = true)]
+    pub presence_penalty: f32,
+    /// Tokens that the three penalties look back
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub repeat_last_n: u32,
+    /// DRY penalty on repeated sequences; 0 for none
+    #[arg(long, default_value_t = 0.0, value_name = "X", allow_negative_numbers = true)]
+    pub dry_multiplier: f32,
+    /// Order of the stages, such as penalties,dry,top-k,typical,top-p,min-p,temperature
+    #[arg(long, value_name = "LIST")]
+    pub sampling_order: Option<String>,
+    /// The same seed gives the same text [default: a new one each time]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Text that ends the answer; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+}
+
+impl SamplingArgs {
+    /// As the library takes them.
+    ///
+    /// # Errors
+    /// If the order names an unknown stage.
+    pub fn params(&self) -> Result<SamplerParams, Error> {
+        let mut params = SamplerParams {
+            temperature: self.temp,
+            top_k: self.top_k as usize,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            typical_p: self.typical_p,
+            repeat_penalty: self.repeat_penalty,
+            frequency_penalty: self.frequency_penalty,
+            presence_penalty: self.presence_penalty,
+            repeat_last_n: self.repeat_last_n as usize,
+            seed: self.seed.unwrap_or_else(fresh_seed),
+            ..SamplerParams::default()
+        };
+        params.dry.multiplier = self.dry_multiplier;
+        if let Some(order) = &self.sampling_order {
+            params.order =
+                nibble_api::parse_order(order).map_err(|e| Error::new(Kind::Usage, e.to_string()))?;
+        }
+        Ok(params)
+    }
+}
+
+/// A seed that differs from run to run.
+fn fresh_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |d| d.as_nanos() as u64)
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// A .gguf file or a model directory [default: the built-in story model]
+    pub model: Option<String>,
+    /// The prompt [default: standard input]
+    pub prompt: Option<String>,
+    /// Continue the prompt as plain text, without the model's chat template
+    #[arg(long)]
+    pub raw: bool,
+    /// What the model is told before the prompt
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    pub system: Option<String>,
+    /// The prompt as token ids: 1,2,3
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "prompt")]
+    pub tokens: Option<Vec<u32>>,
+    /// Print one JSON object at the end instead of the text
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct ChatArgs {
+    /// A .gguf file or a model directory [default: the built-in story model]
+    pub model: Option<PathBuf>,
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct InspectArgs {
+    /// A .gguf file or a model directory [default: the built-in story model]
+    pub path: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// List every tensor
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print the computation, one op a line
+    #[arg(long)]
+    pub graph: bool,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct TokenizeArgs {
+    /// A .gguf file or a model directory
+    pub model: PathBuf,
+    /// The text, or the ids with --decode [default: standard input]
+    pub text: Option<String>,
+    /// One JSON object with ids and pieces
+    #[arg(long)]
+    pub json: bool,
+    /// From ids (separated by commas or spaces) to text
+    #[arg(long)]
+    pub decode: bool,
+    /// Add no tokens in front or behind, and take <special> words as plain text
+    #[arg(long)]
+    pub plain: bool,
+}
+
+#[derive(Args)]
+pub struct LogitsArgs {
+    /// A .gguf file or a model directory
+    pub model: PathBuf,
+    /// The prompt as token ids: 1,2,3
+    #[arg(long, value_name = "IDS", value_delimiter = ',', required_unless_present = "prompt")]
+    pub tokens: Option<Vec<u32>>,
+    /// The prompt as text
+    #[arg(long, value_name = "TEXT", conflicts_with = "tokens")]
+    pub prompt: Option<String>,
+    /// Write `logits` F32 [T, V] to this safetensors file
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON object with the largest logits of each position
+    #[arg(long)]
+    pub json: bool,
+    /// How many of them
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub top: usize,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct QuantizeArgs {
+    /// A .gguf file or a model directory
+    pub input: PathBuf,
+    /// The GGUF file to write
+    pub output: PathBuf,
+    /// The encoding of the matrices: q8_0, q6_k, q5_k, q4_k, q4_0, ...
+    #[arg(long, value_name = "CODEC")]
+    pub to: String,
+    /// A weight for each column, as llama.cpp's imatrix files hold them
+    #[arg(long, value_name = "FILE")]
+    pub imatrix: Option<PathBuf>,
+    /// Replace the output file if it is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// The codecs that the command knows: all built-in ones.
+pub fn codecs() -> Registry {
+    Registry::default()
+}
+
+fn activations(s: &str) -> Result<Activations, String> {
+    match s {
+        "auto" => Ok(Activations::Auto),
+        "f32" => Ok(Activations::F32),
+        _ => Err(format!("expected auto or f32, found `{s}`")),
+    }
+}
+
+/// A number of bytes: `800M`, `1.5G`, `4096`. K, M and G are powers of 1024.
+fn bytes(s: &str) -> Result<u64, String> {
+    let (digits, unit) = match s.trim().to_ascii_uppercase().trim_end_matches(['B', 'I']) {
+        t if t.ends_with('K') => (t[..t.len() - 1].to_owned(), 1u64 << 10),
+        t if t.ends_with('M') => (t[..t.len() - 1].to_owned(), 1 << 20),
+        t if t.ends_with('G') => (t[..t.len() - 1].to_owned(), 1 << 30),
+        t => (t.to_owned(), 1),
+    };
+    let number: f64 =
+        digits.trim().parse().map_err(|_| format!("expected a size such as 6G, found `{s}`"))?;
+    if !(number >= 0.0 && number * unit as f64 <= u64::MAX as f64) {
+        return Err(format!("expected a size such as 6G, found `{s}`"));
+    }
+    Ok((number * unit as f64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(bytes("1.5G"), Ok(3 << 29));
+        assert_eq!(bytes("800MiB"), Ok(800 << 20));
+        assert_eq!(bytes("2 kb"), Ok(2048));
+        assert!(bytes("-1G").is_err() && bytes("much").is_err() && bytes("nan").is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

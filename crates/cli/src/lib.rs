@@ -1,1 +1,0 @@
-//! nibble-cli

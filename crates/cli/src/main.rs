@@ -1,0 +1,40 @@
+//! The `nibble` command: the only crate that reads arguments and the environment.
+#![forbid(unsafe_code)]
+
+mod args;
+mod chat;
+mod generate;
+mod inspect;
+mod logits;
+mod quantize;
+mod run;
+mod terminal;
+mod tokenize;
+
+use args::{Cli, Command};
+use clap::Parser;
+use nibble_api::Error;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Chat(args) => chat::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Logits(args) => logits::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::error(&error);
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+/// 2 usage, 3 cannot be loaded, 4 does not fit, 5 failed while running.
+fn exit_code(error: &Error) -> u8 {
+    error.kind as u8
+}

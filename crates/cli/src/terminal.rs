@@ -1,0 +1,99 @@
+//! What goes to stderr: errors, progress, summaries. Colours and bars only where a person looks.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::{
+    fmt::Display,
+    io::{IsTerminal, Write},
+    time::Duration,
+};
+
+fn colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::io::stderr().is_terminal()
+}
+
+fn paint(code: &str, text: impl Display) -> String {
+    if colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+}
+
+/// One sentence, after the word that says what it is.
+pub fn error(message: impl Display) {
+    eprintln!("{} {message}", paint("1;31", "error:"));
+}
+
+/// Something that the user should know.
+pub fn warn(message: impl Display) {
+    eprintln!("{} {message}", paint("1;33", "warning:"));
+}
+
+/// A line that can be overlooked.
+pub fn note(message: impl Display) {
+    eprintln!("{}", paint("2", message));
+}
+
+/// Text of the answer, at once.
+///
+/// # Errors
+/// If stdout is closed.
+pub fn say(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// A bar that is drawn on terminals alone.
+pub fn bar(len: u64, what: &str) -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr_with_hz(10)
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {eta}").expect("a fixed template");
+    ProgressBar::with_draw_target(Some(len), target)
+        .with_style(style.progress_chars("=> "))
+        .with_message(what.to_owned())
+}
+
+/// A spinner that is drawn on terminals alone.
+pub fn spinner(what: &str) -> ProgressBar {
+    let bar = bar(0, what);
+    bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a fixed template"));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+/// A duration as people read it: seconds from one second on, else ms or us.
+pub fn time(duration: Duration) -> String {
+    let s = duration.as_secs_f64();
+    if s >= 1.0 {
+        format!("{s:.2} s")
+    } else if s >= 1e-3 {
+        format!("{:.1} ms", s * 1e3)
+    } else {
+        format!("{:.1} us", s * 1e6)
+    }
+}
+
+/// Bytes as people read them.
+pub fn size(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.2} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_read_well() {
+        assert_eq!(time(Duration::from_millis(1500)), "1.50 s");
+        assert_eq!(time(Duration::from_micros(2500)), "2.5 ms");
+        assert_eq!(time(Duration::from_nanos(900)), "0.9 us");
+        assert_eq!((size(512), size(3 << 19)), ("512 B".into(), "1.50 MiB".into()));
+    }
+}

@@ -1,0 +1,170 @@
+//! The command from outside: what goes to which stream, and exit codes.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+fn nibble(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nibble"));
+    command.args(args).stdin(Stdio::null()).env("NO_COLOR", "1").output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn golden(name: &str) -> String {
+    let path = nibble_testkit::workspace_root().join("golden").join(name);
+    assert!(path.exists(), "{} is part of the repository", path.display());
+    path.to_string_lossy().into_owned()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&stdout(output)).unwrap()
+}
+
+/// A folder that is gone after the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("nibble-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn run_without_a_model_tells_a_story_on_stdout_and_figures_on_stderr() {
+    let output = nibble(&["run", "--temp", "0", "-n", "40"]);
+    let text = stdout(&output);
+    assert!(text.split_whitespace().count() > 20, "{text}");
+    assert!(text.contains("fox"), "{text}");
+    assert!(!text.contains("tok/s") && stderr(&output).contains("tok/s"));
+    assert!(!stderr(&output).contains('\x1b'), "no colours where nobody looks");
+}
+
+#[test]
+fn one_answer_for_every_thread_count_and_chunk() {
+    let run = |extra: &[&str]| {
+        let base = ["run", "Tell me a story about a small owl.", "--temp", "0", "-n", "60"];
+        stdout(&nibble(&[&base[..], extra].concat()))
+    };
+    let plain = run(&[]);
+    for extra in [&["--threads", "1"][..], &["--threads", "2"], &["--threads", "3", "--prefill-chunk", "1"]] {
+        assert_eq!(run(extra), plain, "{extra:?}");
+    }
+    for chunk in ["7", "64", "512"] {
+        assert_eq!(run(&["--prefill-chunk", chunk]), plain, "chunk {chunk}");
+    }
+}
+
+#[test]
+fn json_holds_tokens_and_timings_and_nothing_else_is_on_stdout() {
+    let output = nibble(&["run", "Tell me a story about a bear.", "--seed", "5", "-n", "10", "--json"]);
+    let value = json(&output);
+    assert_eq!(value["tokens"].as_array().unwrap().len(), 10);
+    assert_eq!((&value["finish_reason"], &value["seed"]), (&"length".into(), &5.into()));
+    assert!(value["prompt_tokens"].as_u64().unwrap() > 5);
+    assert!(value["timings"]["decode_tokens_per_second"].as_f64().unwrap() > 0.0);
+    assert!(!value["text"].as_str().unwrap().is_empty());
+}
+
+#[test]
+fn tokens_are_a_prompt_and_stop_strings_end_the_answer() {
+    let free = json(&nibble(&["run", "--tokens", "472", "--temp", "0", "-n", "30", "--json"]));
+    let text = free["text"].as_str().unwrap().to_owned();
+    let word = text.split_whitespace().nth(6).unwrap();
+    let cut = json(&nibble(&["run", "--tokens", "472", "--temp", "0", "-n", "30", "--json", "--stop", word]));
+    assert_eq!(cut["finish_reason"], "stop");
+    assert_eq!(cut["text"].as_str().unwrap(), &text[..text.find(word).unwrap()]);
+}
+
+#[test]
+fn exit_codes_say_what_kind_of_failure_it_was() {
+    let scratch = Scratch::new("codes");
+    let broken = scratch.path("broken.gguf");
+    std::fs::write(&broken, b"GGUF\x03\0\0\0not a model").unwrap();
+    let model = golden("gguf/llama-f32.gguf");
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["run", "--temp", "hot"], 2, "hot"),
+        (&["run", "x", "--device", "abacus"], 2, "abacus"),
+        (&["run", "x", "--temp", "-1"], 2, "temperature"),
+        (&["run", "missing.gguf", "x"], 3, "missing.gguf"),
+        (&["run", &broken, "x"], 3, "broken.gguf"),
+        (&["run", "a story", "--ctx", "4"], 4, "4"),
+        (&["run", &model, "--tokens", "1,2", "--memory-budget", "1K"], 4, "memory"),
+    ];
+    for (args, code, word) in cases {
+        let output = nibble(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(word), "{args:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn inspect_knows_encodings_memory_and_the_graph() {
+    let model = golden("gguf/llama-f32.gguf");
+    let value = json(&nibble(&["inspect", &model, "--json", "--tensors"]));
+    assert_eq!((&value["container"], &value["architecture"]), (&"gguf".into(), &"llama".into()));
+    assert!(value["tensors"].as_array().unwrap().len() > 10);
+    assert!(value["memory"]["kv_bytes"].as_u64().unwrap() > 0);
+    let page = stdout(&nibble(&["inspect"]));
+    assert!(page.contains("bits a weight") && page.contains("llama"), "{page}");
+    let graph = stdout(&nibble(&["inspect", &model, "--graph"]));
+    assert!(graph.contains("layer 0") && graph.contains("attention"), "{graph}");
+}
+
+#[test]
+fn logits_agree_between_json_and_safetensors_and_with_chunks() {
+    let scratch = Scratch::new("logits");
+    let (model, file) = (golden("gguf/llama-f32.gguf"), scratch.path("l.safetensors"));
+    let base = ["logits", &model, "--tokens", "1,2,3,4,5,6,7,8,9", "--activations", "f32"];
+    let value = json(&nibble(&[&base[..], &["--json", "--top", "3", "--out", &file]].concat()));
+    let top = value["top"].as_array().unwrap();
+    assert_eq!((top.len(), top[0].as_array().unwrap().len()), (9, 3));
+    let bytes = std::fs::read(&file).unwrap();
+    let header_len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header_len]).unwrap();
+    let shape = header["logits"]["shape"].as_array().unwrap();
+    let vocab = shape[1].as_u64().unwrap() as usize;
+    assert_eq!(bytes.len(), 8 + header_len + 9 * vocab * 4);
+    let id = top[8][0][0].as_u64().unwrap() as usize;
+    let at = 8 + header_len + (8 * vocab + id) * 4;
+    let stored = f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert!((f64::from(stored) - top[8][0][1].as_f64().unwrap()).abs() < 1e-6);
+    for chunk in ["1", "4"] {
+        let other = json(&nibble(&[&base[..], &["--json", "--top", "3", "--prefill-chunk", chunk]].concat()));
+        assert_eq!(other, value);
+    }
+}
+
+#[test]
+fn tokenize_goes_both_ways() {
+    let scratch = Scratch::new("tokenize");
+    let model = scratch.path("story.gguf");
+    std::fs::copy(nibble_testkit::workspace_root().join("assets/story.gguf"), &model).unwrap();
+    let text = "Once upon a time, ein Füchslein 🦊";
+    let ids = stdout(&nibble(&["tokenize", &model, text]));
+    let back = stdout(&nibble(&["tokenize", &model, "--decode", ids.trim()]));
+    assert_eq!(back.trim_end_matches('\n'), text);
+    let value = json(&nibble(&["tokenize", &model, text, "--json"]));
+    assert_eq!(value["tokens"].as_array().unwrap().len(), value["pieces"].as_array().unwrap().len());
+}
