@@ -58,10 +58,40 @@ impl<'a> Scratch<'a> {
 /// Where the values of a page are read from.
 #[derive(Clone, Copy)]
 pub enum Values {
-    /// Half-precision rows of whole vectors in the bank itself, of that many numbers.
-    Half(*const u16, usize),
-    /// 32-bit rows of that many numbers.
-    Full(*const f32, usize),
+    /// Half-precision rows of whole vectors in the bank itself.
+    Half(Rows<u16>),
+    /// 32-bit rows.
+    Full(Rows<f32>),
+}
+
+/// Rows of `stride` numbers.
+#[derive(Clone, Copy)]
+pub struct Rows<T> {
+    start: *const T,
+    stride: usize,
+}
+
+/// A vector of numbers of a row. A trait and no closure: the compiler does not inline a closure's instructions.
+trait Load: Copy {
+    /// # Safety
+    /// The instruction set of `L` was detected, and the row reaches past the vector.
+    unsafe fn load<L: Lanes>(self, row: usize, column: usize) -> L;
+}
+
+impl Load for Rows<f32> {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(self, row: usize, column: usize) -> L {
+        // SAFETY: passed on.
+        unsafe { L::load(self.start.add(row * self.stride + column)) }
+    }
+}
+
+impl Load for Rows<u16> {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(self, row: usize, column: usize) -> L {
+        // SAFETY: passed on.
+        unsafe { L::load_f16(self.start.add(row * self.stride + column)) }
+    }
 }
 
 /// Keys `0..n` of a page as 32-bit numbers, dimension by dimension: `keys[d * 64 + position]`.
@@ -96,8 +126,10 @@ pub unsafe fn load_values<L: Lanes>(
 ) -> Values {
     let whole = dim == padded(dim);
     match kv {
-        KvType::F32 if whole => return Values::Full(bytes.as_ptr().cast(), dim),
-        KvType::F16 if whole && passes <= 2 => return Values::Half(bytes.as_ptr().cast(), dim),
+        KvType::F32 if whole => return Values::Full(Rows { start: bytes.as_ptr().cast(), stride: dim }),
+        KvType::F16 if whole && passes <= 2 => {
+            return Values::Half(Rows { start: bytes.as_ptr().cast(), stride: dim });
+        }
         _ => {}
     }
     let stride = if matches!(kv, KvType::F16 | KvType::F32) { padded(dim) } else { dim.next_multiple_of(32) };
@@ -106,7 +138,7 @@ pub unsafe fn load_values<L: Lanes>(
         // SAFETY: passed on.
         unsafe { widen::<L>(kv, bytes, dim, wide) };
     }
-    Values::Full(s.values.as_ptr(), stride)
+    Values::Full(Rows { start: s.values.as_ptr(), stride })
 }
 
 /// One row as 32-bit numbers.
@@ -313,39 +345,42 @@ unsafe fn accumulate_for<L: Lanes, const M: usize>(
     sums: *mut f32,
     width: usize,
 ) -> usize {
-    let wide = width / (4 * L::LEN) * (4 * L::LEN);
-    // SAFETY: see `accumulate`; columns stay below `width`, which is a multiple of the vector length.
+    // SAFETY: see `accumulate`.
     unsafe {
         match values {
-            Values::Full(values, stride) => {
-                let load = |position: usize, column: usize| L::load(values.add(position * stride + column));
-                for column in (0..wide).step_by(4 * L::LEN) {
-                    columns::<L, M, 4>(weights, rescale, load, range, sums, width, column);
-                }
-                for column in (wide..width).step_by(L::LEN) {
-                    columns::<L, M, 1>(weights, rescale, load, range, sums, width, column);
-                }
-            }
-            Values::Half(values, stride) => {
-                let load =
-                    |position: usize, column: usize| L::load_f16(values.add(position * stride + column));
-                for column in (0..wide).step_by(4 * L::LEN) {
-                    columns::<L, M, 4>(weights, rescale, load, range, sums, width, column);
-                }
-                for column in (wide..width).step_by(L::LEN) {
-                    columns::<L, M, 1>(weights, rescale, load, range, sums, width, column);
-                }
-            }
+            Values::Full(rows) => all_columns::<L, _, M>(weights, rescale, rows, range, sums, width),
+            Values::Half(rows) => all_columns::<L, _, M>(weights, rescale, rows, range, sums, width),
         }
     }
     M
 }
 
 #[inline(always)]
-unsafe fn columns<L: Lanes, const M: usize, const W: usize>(
+unsafe fn all_columns<L: Lanes, R: Load, const M: usize>(
     weights: *const f32,
     rescale: *const f32,
-    load: impl Fn(usize, usize) -> L,
+    values: R,
+    range: (usize, usize),
+    sums: *mut f32,
+    width: usize,
+) {
+    let wide = width / (4 * L::LEN) * (4 * L::LEN);
+    // SAFETY: see `accumulate`; columns stay below `width`, which is a multiple of the vector length.
+    unsafe {
+        for column in (0..wide).step_by(4 * L::LEN) {
+            columns::<L, R, M, 4>(weights, rescale, values, range, sums, width, column);
+        }
+        for column in (wide..width).step_by(L::LEN) {
+            columns::<L, R, M, 1>(weights, rescale, values, range, sums, width, column);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn columns<L: Lanes, R: Load, const M: usize, const W: usize>(
+    weights: *const f32,
+    rescale: *const f32,
+    values: R,
     (lo, hi): (usize, usize),
     sums: *mut f32,
     width: usize,
@@ -363,7 +398,7 @@ unsafe fn columns<L: Lanes, const M: usize, const W: usize>(
         for position in lo..hi {
             let mut v = [L::splat(0.0); W];
             for w in 0..W {
-                v[w] = load(position, column + w * L::LEN);
+                v[w] = values.load(position, column + w * L::LEN);
             }
             for m in 0..M {
                 let p = L::splat(*weights.add(m * PAGE_LEN + position));

@@ -166,8 +166,13 @@ mod x86 {
         for position in (0..n).step_by(8) {
             for d in (0..whole).step_by(8) {
                 unsafe {
-                    let row = |i: usize| _mm256_loadu_ps(from.as_ptr().add((position + i) * stride + d));
-                    let columns = square([row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)]);
+                    macro_rules! row {
+                        ($i:expr) => {
+                            _mm256_loadu_ps(from.as_ptr().add((position + $i) * stride + d))
+                        };
+                    }
+                    let columns =
+                        square([row!(0), row!(1), row!(2), row!(3), row!(4), row!(5), row!(6), row!(7)]);
                     for (i, column) in columns.into_iter().enumerate() {
                         _mm256_storeu_ps(to.as_mut_ptr().add((d + i) * 64 + position), column);
                     }
@@ -181,26 +186,35 @@ mod x86 {
         }
     }
 
+    /// Rows as columns.
     #[inline(always)]
     unsafe fn square(r: [__m256; 8]) -> [__m256; 8] {
+        macro_rules! both {
+            ($f:ident, $g:ident, $a:expr, $b:expr) => {
+                ($f($a, $b), $g($a, $b))
+            };
+        }
+        macro_rules! halves {
+            ($a:expr, $b:expr) => {
+                (_mm256_shuffle_ps::<0x44>($a, $b), _mm256_shuffle_ps::<0xEE>($a, $b))
+            };
+        }
         unsafe {
-            let pair = |a, b| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-            let ((a0, a1), (a2, a3)) = (pair(r[0], r[1]), pair(r[2], r[3]));
-            let ((a4, a5), (a6, a7)) = (pair(r[4], r[5]), pair(r[6], r[7]));
-            let four = |a, b| (_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
-            let ((b0, b1), (b2, b3)) = (four(a0, a2), four(a1, a3));
-            let ((b4, b5), (b6, b7)) = (four(a4, a6), four(a5, a7));
-            let low = |a, b| _mm256_permute2f128_ps::<0x20>(a, b);
-            let high = |a, b| _mm256_permute2f128_ps::<0x31>(a, b);
+            let (a0, a1) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[0], r[1]);
+            let (a2, a3) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[2], r[3]);
+            let (a4, a5) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[4], r[5]);
+            let (a6, a7) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[6], r[7]);
+            let ((b0, b1), (b2, b3)) = (halves!(a0, a2), halves!(a1, a3));
+            let ((b4, b5), (b6, b7)) = (halves!(a4, a6), halves!(a5, a7));
             [
-                low(b0, b4),
-                low(b1, b5),
-                low(b2, b6),
-                low(b3, b7),
-                high(b0, b4),
-                high(b1, b5),
-                high(b2, b6),
-                high(b3, b7),
+                _mm256_permute2f128_ps::<0x20>(b0, b4),
+                _mm256_permute2f128_ps::<0x20>(b1, b5),
+                _mm256_permute2f128_ps::<0x20>(b2, b6),
+                _mm256_permute2f128_ps::<0x20>(b3, b7),
+                _mm256_permute2f128_ps::<0x31>(b0, b4),
+                _mm256_permute2f128_ps::<0x31>(b1, b5),
+                _mm256_permute2f128_ps::<0x31>(b2, b6),
+                _mm256_permute2f128_ps::<0x31>(b3, b7),
             ]
         }
     }

@@ -32,49 +32,92 @@ impl Pointwise {
 
 /// Applies `op` to `y`; `x` is as long as `y` for binary ops and not looked at for others.
 pub fn apply(isa: Isa, op: Pointwise, y: &mut [f32], x: &[f32]) {
+    let x = if op.is_binary() { x } else { &[] };
     assert!(!op.is_binary() || x.len() == y.len(), "{op:?} of {} and {} numbers", y.len(), x.len());
     by_isa!(isa, apply_to(op: Pointwise, y: &mut [f32], x: &[f32]));
 }
 
+/// `y = value` vector by vector, where `value` may use `$v`, the vector of `y`, and `$w`, that of `x`. The tail goes
+/// through a vector of its own. A macro and no function: the compiler does not inline a closure's instructions.
+macro_rules! each {
+    ($lanes:ident, $y:ident, $x:ident, |$v:ident, $w:ident| $value:expr) => {{
+        let whole = $y.len() / $lanes::LEN * $lanes::LEN;
+        for i in (0..whole).step_by($lanes::LEN) {
+            let at = $y.as_mut_ptr().add(i);
+            let $v = $lanes::load(at);
+            let $w = if $x.is_empty() { $v } else { $lanes::load($x.as_ptr().add(i)) };
+            $value.store(at);
+        }
+        if whole < $y.len() {
+            let (mut tail, mut other) = ([0.0; 16], [0.0; 16]);
+            let len = $y.len() - whole;
+            tail[..len].copy_from_slice(&$y[whole..]);
+            if !$x.is_empty() {
+                other[..len].copy_from_slice(&$x[whole..]);
+            }
+            let $v = $lanes::load(tail.as_ptr());
+            let $w = $lanes::load(other.as_ptr());
+            $value.store(tail.as_mut_ptr());
+            $y[whole..].copy_from_slice(&tail[..len]);
+        }
+        let _ = $x;
+    }};
+}
+
 #[inline(always)]
 unsafe fn apply_to<L: Lanes>(op: Pointwise, y: &mut [f32], x: &[f32]) {
-    // SAFETY: `f` is called with vectors alone, by the caller's promise that `L` was detected.
+    // SAFETY: `L` was detected; vectors lie inside `y`, and inside `x`, which is as long or not looked at.
     unsafe {
         match op {
-            Pointwise::Add => each::<L>(y, x, |y, x| y.add(x)),
-            Pointwise::Mul => each::<L>(y, x, |y, x| y.mul(x)),
-            Pointwise::Scale(factor) => each::<L>(y, &[], |y, _| y.mul(L::splat(factor))),
-            Pointwise::Activate(a) => activate::<L>(a, y, &[], |y, _| y),
-            Pointwise::Gated(a) => activate::<L>(a, y, x, |y, x| y.mul(x)),
+            Pointwise::Add => each!(L, y, x, |v, w| v.add(w)),
+            Pointwise::Mul => each!(L, y, x, |v, w| v.mul(w)),
+            Pointwise::Scale(factor) => each!(L, y, x, |v, _w| v.mul(L::splat(factor))),
             Pointwise::SoftCap(cap) => {
-                each::<L>(y, &[], |y, _| tanh::<L>(y.div(L::splat(cap))).mul(L::splat(cap)));
+                each!(L, y, x, |v, _w| tanh::<L>(v.div(L::splat(cap))).mul(L::splat(cap)));
             }
+            Pointwise::Activate(a) => match a {
+                Activation::Silu => each!(L, y, x, |v, _w| v.mul(sigmoid(v))),
+                Activation::Sigmoid => each!(L, y, x, |v, _w| sigmoid::<L>(v)),
+                Activation::Tanh => each!(L, y, x, |v, _w| tanh::<L>(v)),
+                Activation::Relu2 => each!(L, y, x, |v, _w| relu2::<L>(v)),
+                Activation::GeluTanh => each!(L, y, x, |v, _w| gelu::<L>(v)),
+                Activation::Softplus => softplus(y),
+            },
+            Pointwise::Gated(a) => match a {
+                Activation::Silu => each!(L, y, x, |v, w| v.mul(sigmoid(v)).mul(w)),
+                Activation::Sigmoid => each!(L, y, x, |v, w| sigmoid::<L>(v).mul(w)),
+                Activation::Tanh => each!(L, y, x, |v, w| tanh::<L>(v).mul(w)),
+                Activation::Relu2 => each!(L, y, x, |v, w| relu2::<L>(v).mul(w)),
+                Activation::GeluTanh => each!(L, y, x, |v, w| gelu::<L>(v).mul(w)),
+                Activation::Softplus => {
+                    softplus(y);
+                    each!(L, y, x, |v, w| v.mul(w));
+                }
+            },
         }
     }
 }
 
+fn softplus(y: &mut [f32]) {
+    y.iter_mut().filter(|y| **y <= 20.0).for_each(|y| *y = y.exp().ln_1p());
+}
+
 #[inline(always)]
-unsafe fn activate<L: Lanes>(a: Activation, y: &mut [f32], x: &[f32], then: impl Fn(L, L) -> L) {
+unsafe fn relu2<L: Lanes>(x: L) -> L {
     // SAFETY: as in `apply_to`.
     unsafe {
-        match a {
-            Activation::Silu => each::<L>(y, x, |y, x| then(y.mul(sigmoid(y)), x)),
-            Activation::Sigmoid => each::<L>(y, x, |y, x| then(sigmoid(y), x)),
-            Activation::Tanh => each::<L>(y, x, |y, x| then(tanh(y), x)),
-            Activation::Relu2 => each::<L>(y, x, |y, x| {
-                let y = y.zero_where(y, 0.0);
-                then(y.mul(y), x)
-            }),
-            Activation::GeluTanh => each::<L>(y, x, |y, x| {
-                let cube = y.mul(y).mul(y);
-                let inner = cube.mul(L::splat(0.044_715)).add(y).mul(L::splat(0.797_884_6));
-                then(y.mul(L::splat(0.5)).mul(tanh(inner).add(L::splat(1.0))), x)
-            }),
-            Activation::Softplus => {
-                y.iter_mut().filter(|y| **y <= 20.0).for_each(|y| *y = y.exp().ln_1p());
-                each::<L>(y, x, then);
-            }
-        }
+        let x = x.zero_where(x, 0.0);
+        x.mul(x)
+    }
+}
+
+#[inline(always)]
+unsafe fn gelu<L: Lanes>(x: L) -> L {
+    // SAFETY: as in `apply_to`.
+    unsafe {
+        let cube = x.mul(x).mul(x);
+        let inner = cube.mul(L::splat(0.044_715)).add(x).mul(L::splat(0.797_884_6));
+        x.mul(L::splat(0.5)).mul(tanh(inner).add(L::splat(1.0)))
     }
 }
 
@@ -89,31 +132,6 @@ unsafe fn sigmoid<L: Lanes>(x: L) -> L {
         let negative = e.mul(positive);
         // One of the two is 0: the first for `x <= 0`, the second for `-x <= -tiny`.
         positive.zero_where(x, 0.0).add(negative.zero_where(minus, -f32::from_bits(1)))
-    }
-}
-
-/// `y = f(y, x)` vector by vector; the tail goes through a vector of its own. Without `x`, `f` gets `y` twice.
-#[inline(always)]
-unsafe fn each<L: Lanes>(y: &mut [f32], x: &[f32], f: impl Fn(L, L) -> L) {
-    let whole = y.len() / L::LEN * L::LEN;
-    // SAFETY: vectors below `whole` lie inside `y`, and inside `x` unless it is empty; the tail is copied.
-    unsafe {
-        for i in (0..whole).step_by(L::LEN) {
-            let at = y.as_mut_ptr().add(i);
-            let v = L::load(at);
-            let w = if x.is_empty() { v } else { L::load(x.as_ptr().add(i)) };
-            f(v, w).store(at);
-        }
-        if whole < y.len() {
-            let (mut tail, mut other) = ([0.0; 16], [0.0; 16]);
-            let len = y.len() - whole;
-            tail[..len].copy_from_slice(&y[whole..]);
-            if !x.is_empty() {
-                other[..len].copy_from_slice(&x[whole..]);
-            }
-            f(L::load(tail.as_ptr()), L::load(other.as_ptr())).store(tail.as_mut_ptr());
-            y[whole..].copy_from_slice(&tail[..len]);
-        }
     }
 }
 
