@@ -87,6 +87,11 @@ fn stored_product(isa: Isa, stored: Stored, job: &Job<'_>) {
                 // SAFETY: as above.
                 unsafe { avx2::product(stored, &part) }
             }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) | Isa::NeonI8mm(_) => {
+                // SAFETY: as above.
+                unsafe { neon::product(stored, &part) }
+            }
             _ => twin(stored, &part),
         }
     }
@@ -364,3 +369,6 @@ mod avx2 {
         _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64).cast());
     }
 }
+
+#[cfg(target_arch = "aarch64")]
+mod neon;

@@ -26,6 +26,16 @@ pub fn multiply(isa: Isa, rounds: usize) -> Option<usize> {
             black_box(unsafe { x86::multiply(rounds) });
             Some(rounds * 12 * 64)
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) => {
+            // SAFETY: the value of `isa` proves that the instructions were detected.
+            Some(unsafe { super::neon::multiply_dot(rounds) })
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonI8mm(_) => {
+            // SAFETY: as above.
+            Some(unsafe { super::neon::multiply_matrix(rounds) })
+        }
         _ => None,
     }
 }

@@ -9,7 +9,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
-use super::avx512;
+use super::{avx2, avx512};
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 
 /// Rows of weights in a tile.
 pub const TILE_ROWS: usize = 32;
@@ -388,6 +390,12 @@ fn integer_path(isa: Isa, codec: &'static dyn Codec) -> Path {
     let (tables, coarse, fine): ([&[Blocks]; 2], Blocks, Blocks) = match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(_) => ([avx512::KERNELS, avx512::PLAIN], avx512::COARSE, avx512::FINE),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) => ([neon::DOT.direct, &[]], neon::DOT.coarse, neon::DOT.fine),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonI8mm(_) => ([neon::MATRIX.direct, &[]], neon::MATRIX.coarse, neon::MATRIX.fine),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => ([avx2::KERNELS, &[]], avx2::COARSE, avx2::FINE),
         _ => return Path::Twin,
     };
     match tables.into_iter().flatten().find(|blocks| blocks.name == codec.spec().name) {

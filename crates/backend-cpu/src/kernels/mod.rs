@@ -24,16 +24,22 @@
 //! `i` and `i + 8` are added, and the eight sums by the tree above.
 
 pub mod activations;
+#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "every format has a file for NEON"))]
 mod expand;
 mod float;
 mod format;
 mod isa;
 pub mod limits;
 mod matmul;
+mod plain;
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 pub use activations::{Activations, Forms};
 pub use isa::{Avx2, Avx512, Isa, Neon, NeonI8mm};

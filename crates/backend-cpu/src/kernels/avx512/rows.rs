@@ -7,7 +7,7 @@ use crate::kernels::matmul::Job;
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the one being read that are asked for.
-const AHEAD: usize = 3072;
+const AHEAD: usize = 2048;
 
 /// The longest chunk of a format that may end inside one.
 const LONGEST: usize = 512;

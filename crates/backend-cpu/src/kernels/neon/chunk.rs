@@ -3,36 +3,42 @@
 use super::*;
 
 impl Load for CoarseChunk {
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         codes(chunk, i)
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         sides(chunk)
     }
 }
 
 impl Load for FineChunk {
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         codes(chunk, i)
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         sides(chunk)
     }
 }
 
 /// Codes are stored with 128 added, in the order in which they are wanted.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
     signed(std::array::from_fn(|v| veorq_u8(load(chunk, 64 * i + 16 * v), vdupq_n_u8(128))))
 }
 
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn sides(chunk: &[u8]) -> Sides {
     let floats = |at| vreinterpretq_f32_u8(load(chunk, at));
     Sides {

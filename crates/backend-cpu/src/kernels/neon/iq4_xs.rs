@@ -5,13 +5,15 @@ use super::iq4_nl::levels;
 use super::*;
 
 impl Load for Iq4Xs {
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         levels(half_split(chunk, 32 * i + 8, 32 * i + 24))
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         let d = half(chunk, 0);
         let low = u64::from(four(chunk, 4));
         // Scales of even groups are low nibbles, those of odd groups high ones; bits 2b of `high` belong to group b.
@@ -22,7 +24,8 @@ impl Load for Iq4Xs {
 }
 
 /// Four scales: a byte of `low` and two bits of each four of `high`; what is stored is 32 too much.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn four_scales(low: u64, high: u16) -> float32x4_t {
     let low = vmovl_u8(vcreate_u8(low));
     let shift = vcombine_s16(vcreate_s16(0xFFF4_FFF8_FFFC_0000), vdup_n_s16(0));

@@ -3,7 +3,8 @@
 use super::*;
 
 /// The scales and offsets of a block.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 pub fn sides(chunk: &[u8]) -> Sides {
     let (a, b, c) = (four(chunk, 4), four(chunk, 8), four(chunk, 12));
     let eight = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -18,7 +19,8 @@ pub fn sides(chunk: &[u8]) -> Sides {
 }
 
 /// Eight bytes as floats: those at even places, at odd places.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn floats(bytes: u64) -> [float32x4_t; 2] {
     let bytes = vcreate_u8(bytes);
     let even = vreinterpretq_s16_u16(vmovl_u8(vuzp1_u8(bytes, bytes)));

@@ -3,26 +3,28 @@
 use super::*;
 
 impl Load for Q2_0 {
-    const ADDED: i32 = 1;
-
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         let bytes = load(chunk, 18 * i + 2);
         signed([sixteen(bytes, 0), sixteen(bytes, 2), sixteen(bytes, 1), sixteen(bytes, 3)])
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         Sides::scales([four_halves(chunk, 0, 18); 2])
     }
 }
 
 /// The numbers from `16 * part` on.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn sixteen(bytes: uint8x16_t, part: u8) -> uint8x16_t {
     // Byte 0 four times, byte 1 four times, and so on; then each of the four is shifted to its two bits.
     let from = vcombine_u8(vcreate_u8(0x0101_0101_0000_0000), vcreate_u8(0x0303_0303_0202_0202));
     let each = vqtbl1q_u8(bytes, vaddq_u8(from, vdupq_n_u8(4 * part)));
-    let shift = vreinterpretq_s8_u32(vdupq_n_u32(u32::from_le_bytes([0, -2i8 as u8, -4i8 as u8, -6i8 as u8])));
+    let shift =
+        vreinterpretq_s8_u32(vdupq_n_u32(u32::from_le_bytes([0, -2i8 as u8, -4i8 as u8, -6i8 as u8])));
     vandq_u8(vshlq_u8(each, shift), vdupq_n_u8(3))
 }

@@ -3,15 +3,15 @@
 use super::*;
 
 impl Load for Q4_0 {
-    const ADDED: i32 = 8;
-
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         signed(half_split(chunk, 36 * i + 2, 36 * i + 20))
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         Sides::scales(halves(chunk, 0, 18))
     }
 }

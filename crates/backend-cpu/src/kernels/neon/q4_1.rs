@@ -3,13 +3,15 @@
 use super::*;
 
 impl Load for Q4_1 {
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         signed(half_split(chunk, 40 * i + 4, 40 * i + 24))
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         Sides::both(halves(chunk, 0, 20), halves(chunk, 2, 20))
     }
 }

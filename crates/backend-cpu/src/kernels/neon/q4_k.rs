@@ -3,19 +3,22 @@
 use super::*;
 
 impl Load for Q4K {
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         signed(planes4(chunk, 16 + 32 * i))
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         k_scales::sides(chunk)
     }
 }
 
 /// The codes of a pair of groups in 32 bytes: the first group in the low nibbles, the second in the high ones.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 pub fn planes4(chunk: &[u8], at: usize) -> [uint8x16_t; 4] {
     let ([a0, b0], [a1, b1]) = (nibbles(load(chunk, at)), nibbles(load(chunk, at + 16)));
     [a0, b0, a1, b1]

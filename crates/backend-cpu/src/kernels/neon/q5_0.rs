@@ -3,31 +3,38 @@
 use super::*;
 
 impl Load for Q5_0 {
-    const ADDED: i32 = 16;
-
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         let (a, b) = (44 * i, 44 * i + 22);
-        let low = half_split(chunk, a + 6, b + 6);
-        let ([a_low, a_high], [b_low, b_high]) = (fifth_bits(chunk, a + 2), fifth_bits(chunk, b + 2));
-        signed([
-            vorrq_u8(low[0], a_low),
-            vorrq_u8(low[1], b_low),
-            vorrq_u8(low[2], a_high),
-            vorrq_u8(low[3], b_high),
-        ])
+        five_bits(half_split(chunk, a + 6, b + 6), four(chunk, a + 2), four(chunk, b + 2))
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         Sides::scales(halves(chunk, 0, 22))
     }
 }
 
+/// The codes of a pair of groups: low four bits, and the fifth bits of 32 numbers each.
+#[inline]
+#[target_feature(enable = "neon")]
+pub fn five_bits(low: [uint8x16_t; 4], a: u32, b: u32) -> [int8x16_t; 4] {
+    let ([a_low, a_high], [b_low, b_high]) = (spread(a), spread(b));
+    signed([
+        vorrq_u8(low[0], a_low),
+        vorrq_u8(low[1], b_low),
+        vorrq_u8(low[2], a_high),
+        vorrq_u8(low[3], b_high),
+    ])
+}
+
 /// 32 bits as 0 or 16: the first 16, the last 16.
-#[inline(always)]
-fn fifth_bits(chunk: &[u8], at: usize) -> [uint8x16_t; 2] {
-    let bits = vreinterpretq_u8_u32(vdupq_n_u32(four(chunk, at)));
+#[inline]
+#[target_feature(enable = "neon")]
+fn spread(bits: u32) -> [uint8x16_t; 2] {
+    let bits = vreinterpretq_u8_u32(vdupq_n_u32(bits));
     let each = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
     // The byte that holds each bit, eight times.
     let first = vcombine_u8(vdup_n_u8(0), vdup_n_u8(1));

@@ -5,8 +5,9 @@ use super::q4_k::planes4;
 use super::*;
 
 impl Load for Q5K {
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         let (first, last) = (load(chunk, 16), load(chunk, 32));
         let [a, b] = [vdupq_n_u8(1 << (2 * i)), vdupq_n_u8(2 << (2 * i))];
         let fifth = |bits, of| vandq_u8(vtstq_u8(bits, of), vdupq_n_u8(16));
@@ -19,8 +20,9 @@ impl Load for Q5K {
         ])
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         k_scales::sides(chunk)
     }
 }

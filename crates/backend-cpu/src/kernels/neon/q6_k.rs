@@ -5,18 +5,18 @@ use super::tq2_0::planes2;
 use super::*;
 
 impl Load for Q6K {
-    const ADDED: i32 = 32;
-
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         let nibble = |at| nibbles(load(chunk, i / 2 * 64 + at))[i % 2];
         let low = [nibble(0), nibble(32), nibble(16), nibble(48)];
         let high = planes2(&chunk[128..], i);
         signed(std::array::from_fn(|v| vorrq_u8(low[v], vshlq_n_u8::<4>(high[v]))))
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         let d = half(chunk, 208);
         // Pairs of scales in turn belong to the first and to the second vector of `FINE_ORDER`.
         let pairs = vreinterpretq_u16_u8(load(chunk, 192));

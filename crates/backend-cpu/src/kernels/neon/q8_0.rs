@@ -3,14 +3,16 @@
 use super::*;
 
 impl Load for Q8_0 {
-    #[inline(always)]
-    fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
         let at = 68 * i + 2;
         signed([load(chunk, at), load(chunk, at + 34), load(chunk, at + 16), load(chunk, at + 50)])
     }
 
-    #[inline(always)]
-    fn sides(chunk: &[u8]) -> Sides {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    unsafe fn sides(chunk: &[u8]) -> Sides {
         Sides::scales(halves(chunk, 0, 34))
     }
 }
