@@ -8,10 +8,10 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 
 /// Rows of weights in a tile.
 pub const TILE_ROWS: usize = 32;

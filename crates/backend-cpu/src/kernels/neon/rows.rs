@@ -1,116 +1,162 @@
-//! Few rows of activations: one row of weights at a time.
+//! Few rows of activations: two rows of weights at a time, straight from their blocks.
 
-use super::*;
-use crate::kernels::activations::{Row, chunks};
-use crate::kernels::format::Chunk;
-use crate::kernels::plain;
+use super::dot::sdot;
+use super::{Load, Sides, load_codes, load_floats, store_floats};
+use crate::kernels::activations::{CHUNK, COARSE_ORDER, FINE_ORDER, Row};
+use crate::kernels::matmul::Job;
+use crate::kernels::scalar::tree;
+use std::arch::aarch64::*;
+
+/// The longest chunk of a format that may end inside one.
+const LONGEST: usize = 512;
 
 /// Computes all outputs of a job.
-#[inline]
 #[target_feature(enable = "neon,dotprod")]
-pub fn product<F: Format>(job: &Job<'_>) {
-    for n in job.first..job.end {
-        let mut t = 0;
-        while t < job.x.count() {
-            t += match job.x.count() - t {
-                4.. => block::<F, 4>(job, n, t),
-                2.. => block::<F, 2>(job, n, t),
-                _ => block::<F, 1>(job, n, t),
-            };
-        }
+pub fn product<F: Load>(job: &Job<'_>) {
+    let mut n = job.first;
+    while n < job.end {
+        n += if n + 1 < job.end { few::<F, 2>(job, n) } else { few::<F, 1>(job, n) };
     }
 }
 
-/// Multiplies a row of weights with `T` rows of activations from `t` on; returns `T`.
+/// Multiplies `R` rows of weights from `n` on with all rows of activations; returns `R`.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn block<F: Format, const T: usize>(job: &Job<'_>, n: usize, t: usize) -> usize {
-    let row = job.row(n);
+fn few<F: Load, const R: usize>(job: &Job<'_>, n: usize) -> usize {
+    let mut t = 0;
+    while t < job.x.count() {
+        t += if t + 1 < job.x.count() { block::<F, R, 2>(job, n, t) } else { block::<F, R, 1>(job, n, t) };
+    }
+    R
+}
+
+/// The sums of one output: lanes of the contract in `COARSE_ORDER` or `FINE_ORDER`.
+type Sums = [float32x4_t; 2];
+
+/// Multiplies `R` rows of weights with `T` rows of activations; returns `T`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn block<F: Load, const R: usize, const T: usize>(job: &Job<'_>, n: usize, t: usize) -> usize {
     let x: [Row<'_>; T] = std::array::from_fn(|i| job.x.row(t + i));
-    let mut sums = [[vdupq_n_f32(0.0); 2]; T];
-    let mut chunk = Chunk::ZERO;
-    for q in 0..chunks(job.row_len) {
-        plain::expand::<F>(row, q, &mut chunk);
-        for i in 0..T {
-            sums[i] = step::<F>(&chunk, &x[i], q, sums[i]);
-        }
+    let rows: [&[u8]; R] = std::array::from_fn(|r| job.row(n + r));
+    let mut sums = [[[vdupq_n_f32(0.0); 2]; T]; R];
+    let whole = job.row_len / CHUNK;
+    for q in 0..whole {
+        let chunks = rows.map(|row| &row[q * F::CHUNK_BYTES..][..F::CHUNK_BYTES]);
+        step::<F, R, T>(chunks, &x, q, &mut sums);
+    }
+    if !job.row_len.is_multiple_of(CHUNK) {
+        let padded = rows.map(|row| padded(&row[whole * F::CHUNK_BYTES..]));
+        let chunks = std::array::from_fn(|r| &padded[r][..F::CHUNK_BYTES]);
+        step::<F, R, T>(chunks, &x, whole, &mut sums);
     }
     for i in 0..T {
-        let mut l = [0.0; 8];
-        store_floats(sums[i][0], &mut l);
-        store_floats(sums[i][1], &mut l[4..]);
-        let y = if F::FINE {
-            // In order: 0 1 4 5 2 3 6 7.
-            ((l[0] + l[2]) + (l[4] + l[6])) + ((l[1] + l[3]) + (l[5] + l[7]))
-        } else {
-            // In order: 0 2 4 6 1 3 5 7.
-            ((l[0] + l[2]) + (l[1] + l[3])) + ((l[4] + l[6]) + (l[5] + l[7]))
-        };
-        job.y.write(t + i, n, &[y + 0.0]);
+        let y: [f32; R] = std::array::from_fn(|r| total::<F>(sums[r][i]));
+        job.y.write(t + i, n, &y);
     }
     T
 }
 
-/// Adds the products of one chunk with one row of activations.
+/// What is left of a row, filled up with zeros.
+pub fn padded(rest: &[u8]) -> [u8; LONGEST] {
+    let mut padded = [0; LONGEST];
+    padded[..rest.len()].copy_from_slice(rest);
+    padded
+}
+
+/// Adds the products of a chunk.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn step<F: Format>(w: &Chunk, x: &Row<'_>, q: usize, mut sums: [float32x4_t; 2]) -> [float32x4_t; 2] {
-    // The products of sixteen codes: those of group `odd` of line `i`, first or last ones.
-    let part = |sum: int32x4_t, i: usize, last: usize, odd: usize| {
-        let at = 32 * last + 16 * odd;
-        dot(sum, codes::<F>(w, 64 * i + at), load_codes(&x.line(q, i).0[at..]))
-    };
-    let zero = vdupq_n_s32(0);
-    for half in 0..if F::FINE { 2 } else { 1 } {
-        for odd in 0..2 {
-            let dots = if F::FINE {
-                let (i, j) = (2 * half, 2 * half + 1);
-                [part(zero, i, 0, odd), part(zero, i, 1, odd), part(zero, j, 0, odd), part(zero, j, 1, odd)]
-            } else {
-                let whole = |i| part(part(zero, i, 0, odd), i, 1, odd);
-                [whole(0), whole(1), whole(2), whole(3)]
-            };
-            let dots = vpaddq_s32(vpaddq_s32(dots[0], dots[1]), vpaddq_s32(dots[2], dots[3]));
-            let (fine, coarse, at) = (&x.fine[q], &x.coarse[q], 4 * odd);
-            let (scale, bias, sum) = if F::FINE {
-                (&fine.scale[half], &fine.bias[half], &fine.sum[half])
-            } else {
-                (&coarse.scale, &coarse.bias, &coarse.sum)
-            };
-            let dots = match F::BIAS {
-                0 | 128 => dots,
-                _ => vaddq_s32(dots, load_bias::<F>(&bias[at..])),
-            };
-            let scale = vmulq_f32(load_floats(&w.scale[8 * half + at..]), load_floats(&scale[at..]));
-            sums[odd] = vfmaq_f32(sums[odd], scale, vcvtq_f32_s32(dots));
-            if F::OFFSET {
-                let offset = load_floats(&w.offset[8 * half + at..]);
-                sums[odd] = vfmaq_f32(sums[odd], offset, load_floats(&sum[at..]));
+fn step<F: Load, const R: usize, const T: usize>(
+    chunks: [&[u8]; R],
+    x: &[Row<'_>; T],
+    q: usize,
+    sums: &mut [[Sums; T]; R],
+) {
+    // Of each pair of groups, the integers whose sums are its dot products.
+    let mut even = [[[vdupq_n_s32(0); 4]; T]; R];
+    let mut odd = even;
+    for i in 0..4 {
+        // SAFETY: this function has NEON.
+        let weights = chunks.map(|chunk| unsafe { F::codes(chunk, i) });
+        for t in 0..T {
+            let line = &x[t].line(q, i).0;
+            let x = [load_codes(line, 0), load_codes(line, 16), load_codes(line, 32), load_codes(line, 48)];
+            for r in 0..R {
+                let w = weights[r];
+                let zero = vdupq_n_s32(0);
+                let (first_even, first_odd) = (sdot(zero, w[0], x[0]), sdot(zero, w[1], x[1]));
+                if F::FINE {
+                    even[r][t][i] = vpaddq_s32(first_even, sdot(zero, w[2], x[2]));
+                    odd[r][t][i] = vpaddq_s32(first_odd, sdot(zero, w[3], x[3]));
+                } else {
+                    even[r][t][i] = sdot(first_even, w[2], x[2]);
+                    odd[r][t][i] = sdot(first_odd, w[3], x[3]);
+                }
             }
         }
     }
-    sums
-}
-
-/// What takes the bias of the format back.
-#[inline]
-#[target_feature(enable = "neon")]
-fn load_bias<F: Format>(bias: &[i32]) -> int32x4_t {
-    let bias: &[i32; 4] = bias.first_chunk().expect("four numbers");
-    // SAFETY: the reference covers the 16 bytes read.
-    let bias = unsafe { vld1q_s32(bias.as_ptr()) };
-    match F::BIAS {
-        1 => vshrq_n_s32::<7>(bias),
-        8 => vshrq_n_s32::<4>(bias),
-        16 => vshrq_n_s32::<3>(bias),
-        _ => vshrq_n_s32::<2>(bias),
+    for r in 0..R {
+        // SAFETY: this function has NEON.
+        let sides = unsafe { F::sides(chunks[r]) };
+        for t in 0..T {
+            let half = |v: &[int32x4_t; 4], h: usize| vpaddq_s32(v[2 * h], v[2 * h + 1]);
+            let (even, odd, sums) = (&even[r][t], &odd[r][t], &mut sums[r][t]);
+            if F::FINE {
+                let x = &x[t].fine[q];
+                for h in 0..2 {
+                    let dots = [half(even, h), half(odd, h)];
+                    scaled::<F>(dots, &sides, 2 * h, (&x.scale[h], &x.bias[h], &x.sum[h]), sums);
+                }
+            } else {
+                let x = &x[t].coarse[q];
+                let dots = [vpaddq_s32(half(even, 0), half(even, 1)), vpaddq_s32(half(odd, 0), half(odd, 1))];
+                scaled::<F>(dots, &sides, 0, (&x.scale, &x.bias, &x.sum), sums);
+            }
+        }
     }
 }
 
-/// Sixteen codes of a chunk, signed where the bias is 128.
+/// Takes back what was added to the codes, scales eight dot products and adds them; the scales of their groups of weights
+/// are vectors `first` and `first + 1` of `sides`.
 #[inline]
 #[target_feature(enable = "neon")]
-fn codes<F: Format>(w: &Chunk, at: usize) -> int8x16_t {
-    let codes = load_bytes(w.codes[at..].first_chunk().expect("sixteen codes"));
-    if F::BIAS == 128 { veorq_s8(codes, vdupq_n_s8(-128)) } else { codes }
+fn scaled<F: Load>(
+    dots: [int32x4_t; 2],
+    sides: &Sides,
+    first: usize,
+    (x_scale, x_bias, x_sum): (&[f32; 8], &[i32; 8], &[f32; 8]),
+    sums: &mut Sums,
+) {
+    for v in 0..2 {
+        let bias: &[i32; 4] = x_bias[4 * v..].first_chunk().expect("two fours");
+        // SAFETY: the reference covers the 16 bytes read, and the load asks for no alignment.
+        let bias = unsafe { vld1q_s32(bias.as_ptr()) };
+        // The bias is -128 times the sum of the codes.
+        let dots = match F::ADDED {
+            0 => dots[v],
+            1 => vaddq_s32(dots[v], vshrq_n_s32::<7>(bias)),
+            8 => vaddq_s32(dots[v], vshrq_n_s32::<4>(bias)),
+            16 => vaddq_s32(dots[v], vshrq_n_s32::<3>(bias)),
+            _ => vaddq_s32(dots[v], vshrq_n_s32::<2>(bias)),
+        };
+        let scale = vmulq_f32(sides.scale[first + v], load_floats(x_scale, 4 * v));
+        sums[v] = vfmaq_f32(sums[v], scale, vcvtq_f32_s32(dots));
+        if F::OFFSET {
+            sums[v] = vfmaq_f32(sums[v], sides.offset[first + v], load_floats(x_sum, 4 * v));
+        }
+    }
+}
+
+/// The fixed tree over the lanes.
+#[inline]
+#[target_feature(enable = "neon")]
+fn total<F: Load>(sums: Sums) -> f32 {
+    let (mut stored, mut lanes) = ([0.0; 8], [0.0; 8]);
+    store_floats(sums[0], &mut stored, 0);
+    store_floats(sums[1], &mut stored, 4);
+    for (sum, lane) in stored.into_iter().zip(if F::FINE { FINE_ORDER } else { COARSE_ORDER }) {
+        lanes[lane] = sum;
+    }
+    tree(&lanes)
 }
