@@ -564,7 +564,7 @@ fn by_rows(team: &mut Team<'_>, rows: usize, numbers: usize, body: impl Fn(Range
 
 /// Columns in a chunk of products that have `total` in all.
 fn chunk_columns(total: usize, threads: usize, rows: usize) -> usize {
-    let most = if rows < 8 { 1024 } else { 128 };
+    let most = if rows < 8 { 1024 } else { 96 };
     total.div_ceil(threads * CHUNKS).next_multiple_of(16).clamp(16, most)
 }
 

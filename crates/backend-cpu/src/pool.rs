@@ -270,6 +270,17 @@ mod tests {
     }
 
     #[test]
+    fn an_idle_pool_sleeps() {
+        let pool = Pool::new(4);
+        for _ in 0..3 {
+            pool.team().run(4, |_, _| {});
+            while pool.shared.sleepers.load(Ordering::SeqCst) < 3 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    #[test]
     fn a_sleeping_pool_wakes_up() {
         let pool = Pool::new(3);
         for _ in 0..5 {

@@ -19,14 +19,15 @@ fn runner(model: &Model, prompts: &[Prompt], activations: Activations) -> Runner
     Runner::new(cpu(2).compile(&model.graph, &limits).unwrap(), model.config.vocab)
 }
 
-/// Compares all tokens of each prompt and all that follow; then the logits with rounded activations, loosely.
+/// Compares all tokens of each prompt and all that follow; then the first logits with rounded activations, loosely.
 fn check(path: &Path, golden: &Path) {
     let (model, prompts) = (open(path), golden::read(golden));
     let mut exact = runner(&model, &prompts, Activations::F32);
     let worst = prompts.iter().map(|p| p.check(&mut exact, TOLERANCE).max).fold(0.0, f32::max);
     let mut rounded = runner(&model, &prompts, Activations::Auto);
     let difference = |p: &Prompt| {
-        rounded.start(p.ids.len());
+        rounded.start(p.ids.len()); // of the whole prompt: rotations may depend on it
+        let p = p.cut(60);
         p.difference(&rounded.feed(&p.ids, p.ids.len())).max
     };
     let loose = prompts.iter().map(difference).fold(0.0, f32::max);
