@@ -48,7 +48,7 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     // Written out, as the library asks at run time which instructions there are.
     let bits = u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
     let (sign, rest) = ((bits & 0x8000) << 16, bits & 0x7FFF);
-    if rest >= 0x7C00 || rest < 0x0400 {
+    if !(0x0400..0x7C00).contains(&rest) {
         return f16::from_bits(bits as u16).to_f32();
     }
     f32::from_bits(sign | ((rest << 13) + (112 << 23)))

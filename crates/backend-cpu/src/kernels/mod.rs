@@ -31,6 +31,7 @@ mod format;
 mod isa;
 pub mod limits;
 mod matmul;
+#[cfg(target_arch = "x86_64")]
 mod plain;
 mod scalar;
 

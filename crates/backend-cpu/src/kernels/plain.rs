@@ -35,7 +35,8 @@ pub fn fill<F: Format>(job: &Job<'_>, first: usize, tile: &mut TileMut<'_>) {
             for group in 0..8 {
                 for v in 0..8 {
                     let from = code_place(32 * group + 4 * v);
-                    let to = &mut tile.codes[tile.codes_at::<F>(q, group, v) + half].0[4 * lane..4 * lane + 4];
+                    let to =
+                        &mut tile.codes[tile.codes_at::<F>(q, group, v) + half].0[4 * lane..4 * lane + 4];
                     for i in 0..4 {
                         to[i] = chunk.codes[from + i] ^ flip;
                     }

@@ -9,13 +9,11 @@ fn weights(codec: &'static dyn Codec, rows: usize, row_len: usize, seed: u64) ->
     let spec = codec.spec();
     let mut rng = Rng::new(seed);
     let blocks = rows * (row_len / spec.block_len);
-    if codec.kind() == Kind::Float || codec.encoder().is_some() {
-        if let Some(encoder) = codec.encoder() {
-            let x: Vec<f32> = (0..rows * row_len).map(|_| rng.uniform()).collect();
-            let mut out = vec![0; blocks * spec.block_bytes];
-            encoder.encode_row(&x, None, &mut out);
-            return out;
-        }
+    if let Some(encoder) = codec.encoder() {
+        let x: Vec<f32> = (0..rows * row_len).map(|_| rng.uniform()).collect();
+        let mut out = vec![0; blocks * spec.block_bytes];
+        encoder.encode_row(&x, None, &mut out);
+        return out;
     }
     let mut out = Vec::with_capacity(blocks * spec.block_bytes);
     let mut decoded = vec![0.0; spec.block_len];

@@ -31,7 +31,8 @@ fn load_pair(a: &[u8], b: &[u8]) -> Pair {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn two_bits(bytes: __m512i) -> __m512i {
-    let low = _mm512_and_si512(_mm512_srlv_epi16(bytes, _mm512_set1_epi32(0x0004_0000)), _mm512_set1_epi16(3));
+    let low =
+        _mm512_and_si512(_mm512_srlv_epi16(bytes, _mm512_set1_epi32(0x0004_0000)), _mm512_set1_epi16(3));
     let high = _mm512_srlv_epi16(bytes, _mm512_set1_epi32(0x0006_0002));
     _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi16(0x0300)))
 }

@@ -54,7 +54,9 @@ pub fn scales(a: &[u8], b: &[u8]) -> [__m512; 2] {
 /// Eight scales and eight minimums of six bits, a byte each.
 #[inline(always)]
 fn six_bits(block: &[u8]) -> [u64; 2] {
-    let word = |at: usize| u32::from_le_bytes(*block[at..].first_chunk().expect("a block has twelve bytes of scales"));
+    let word = |at: usize| {
+        u32::from_le_bytes(*block[at..].first_chunk().expect("a block has twelve bytes of scales"))
+    };
     let (s, m, rest) = (word(4), word(8), word(12));
     let low = |x: u32| u64::from(x & 0x3F3F_3F3F);
     let high = |four: u32, two: u32| u64::from(four & 0x0F0F_0F0F | (two >> 6 & 0x0303_0303) << 4) << 32;

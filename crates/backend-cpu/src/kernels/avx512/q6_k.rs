@@ -33,7 +33,12 @@ fn load_pair(a: &[u8], b: &[u8]) -> Pair {
 fn six_bits(low: __m512i, high: __m512i) -> [__m512i; 2] {
     let (nibble, pair) = (_mm512_set1_epi8(15), _mm512_set1_epi8(0x30));
     // Bits 0 and 1 for the first of two groups, bits 2 and 3 for the second; then bits 4 to 7.
-    let up = _mm512_set4_epi64(0x0002_0002_0002_0002, 0x0002_0002_0002_0002, 0x0004_0004_0004_0004, 0x0004_0004_0004_0004);
+    let up = _mm512_set4_epi64(
+        0x0002_0002_0002_0002,
+        0x0002_0002_0002_0002,
+        0x0004_0004_0004_0004,
+        0x0004_0004_0004_0004,
+    );
     let down = _mm512_set4_epi64(0x0002_0002_0002_0002, 0x0002_0002_0002_0002, 0, 0);
     let top = [_mm512_sllv_epi16(high, up), _mm512_srlv_epi16(high, down)];
     let low = [_mm512_and_si512(low, nibble), _mm512_and_si512(_mm512_srli_epi16::<4>(low), nibble)];
@@ -51,7 +56,8 @@ fn scales(a: &[u8], b: &[u8]) -> [__m512; 2] {
     let row = _mm512_mask_blend_epi32(0xFF00, _mm512_setzero_si512(), _mm512_set1_epi32(2));
     let d = _mm512_permutexvar_ps(row, halves);
     let order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-    let eight = |block: &[u8], at: usize| i64::from_le_bytes(*block[at..].first_chunk().expect("eight scales"));
+    let eight =
+        |block: &[u8], at: usize| i64::from_le_bytes(*block[at..].first_chunk().expect("eight scales"));
     let numbers = |at: usize| {
         let codes = _mm_shuffle_epi8(_mm_set_epi64x(eight(b, at), eight(a, at)), order);
         _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)))

@@ -23,6 +23,7 @@ pub fn product<F: Format>(job: &Job<'_>, load: impl Fn(&[u8], &[u8]) -> Pair) {
         let mut t = 0;
         while t < job.x.count() {
             t += match job.x.count() - t {
+                8.. => block::<F, 8>(job, pair, t, &load),
                 4.. => block::<F, 4>(job, pair, t, &load),
                 2.. => block::<F, 2>(job, pair, t, &load),
                 _ => block::<F, 1>(job, pair, t, &load),
@@ -57,7 +58,7 @@ fn block<F: Format, const T: usize>(
             sums[i] = step::<F>(&pair, &x[i], q, sums[i]);
         }
     }
-    if job.row_len % CHUNK > 0 {
+    if !job.row_len.is_multiple_of(CHUNK) {
         let [a, b] = rows.map(|row| {
             let rest = &row[whole * F::CHUNK_BYTES..];
             let mut padded = [0; LONGEST];

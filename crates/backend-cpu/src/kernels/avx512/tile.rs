@@ -38,7 +38,7 @@ pub fn fill<F: Format>(
             }
             fill_chunk::<F>(std::array::from_fn(|i| &rows[i][at.clone()]), tile, q, half, &load);
         }
-        if job.row_len % CHUNK > 0 {
+        if !job.row_len.is_multiple_of(CHUNK) {
             let mut padded = [[0; LONGEST]; 16];
             for (padded, row) in padded.iter_mut().zip(rows) {
                 let rest = &row[whole * F::CHUNK_BYTES..];
