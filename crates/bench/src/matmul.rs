@@ -36,7 +36,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> io::Result<usize> {
             (16, 2048, 2048),
             (64, 256, 2048),
             (512, 64, 2048),
-            (512, 32, 8192),
+            (512, 64, 8192),
         ]
     };
     let mut count = 0;
