@@ -29,7 +29,7 @@ test_on() {
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -cpu $processor -L /usr/aarch64-linux-gnu" \
     NIBBLE_TEST_ISA="$isa" \
-    cargo test -Zbuild-std --target aarch64-unknown-linux-gnu -p nibble-backend-cpu --lib kernels
+    cargo test -Zbuild-std --target aarch64-unknown-linux-gnu -p nibble-backend-cpu --lib
 }
 
 test_on max neon-i8mm

@@ -5,8 +5,8 @@ use super::*;
 impl Load for CoarseChunk {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        codes(chunk, i)
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        codes(chunk, I)
     }
 
     #[inline]
@@ -19,8 +19,8 @@ impl Load for CoarseChunk {
 impl Load for FineChunk {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        codes(chunk, i)
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        codes(chunk, I)
     }
 
     #[inline]

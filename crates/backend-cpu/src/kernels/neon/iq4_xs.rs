@@ -7,8 +7,8 @@ use super::*;
 impl Load for Iq4Xs {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        levels(half_split(chunk, 32 * i + 8, 32 * i + 24))
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        levels(half_split(chunk, 32 * I + 8, 32 * I + 24))
     }
 
     #[inline]

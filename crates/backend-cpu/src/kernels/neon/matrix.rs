@@ -1,8 +1,8 @@
 //! The matrix core of `smmla`: a piece of a tile is eight codes of each of two rows, and meets eight codes of each of two
 //! rows of activations.
 
-use super::tile::{Part, Pieces, Sums};
-use super::{Load, load_floats, store_floats, tile};
+use super::tile::{Group, Part, Pieces, Sums};
+use super::{Load, load_codes, load_floats, store_floats, tile};
 use crate::kernels::matmul::{Job, Tile, TileMut};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -46,36 +46,20 @@ pub fn product<F: Load>(job: &Job<'_>, first: usize, tile: &Tile<'_>) {
 
 #[target_feature(enable = "neon,i8mm")]
 fn lane<F: Load>(part: &Part<'_>, lane: usize, out: &mut Sums) {
-    // Pieces of a pair of rows.
-    let run = if F::FINE { 2 } else { 4 };
     // Of two rows of weights and two of activations: row 0 with both, row 1 with both.
     let mut sums = [[vdupq_n_f32(0.0); 2]; 8];
     for i in 0..part.groups::<F>(lane) {
         let group = part.group::<F>(lane, i);
-        let (x, sides) = (&group.x, &group.sides);
-        let x: [[int8x16_t; 4]; 2] = std::array::from_fn(|t| {
-            let ([a, b], [c, d]) =
-                (eights(x[2 * t][0], x[2 * t + 1][0]), eights(x[2 * t][1], x[2 * t + 1][1]));
-            [a, b, c, d]
-        });
-        let x_scale: [float32x4_t; 2] =
-            std::array::from_fn(|t| twice(sides[2 * t].scale, sides[2 * t + 1].scale));
-        let x_sum: [float32x4_t; 2] = std::array::from_fn(|t| twice(sides[2 * t].sum, sides[2 * t + 1].sum));
-        for pair in 0..8 {
-            let scale = each_twice(&group.scale.0, 2 * pair);
-            let offset = each_twice(&group.offset.0, 2 * pair);
-            for t in 0..2 {
-                let mut dots = vdupq_n_s32(0);
-                for v in 0..run {
-                    dots = smmla(dots, group.piece(pair * run + v), x[t][v]);
-                }
-                let sum = &mut sums[pair][t];
-                *sum = vfmaq_f32(*sum, vmulq_f32(scale, x_scale[t]), vcvtq_f32_s32(dots));
-                if F::OFFSET {
-                    *sum = vfmaq_f32(*sum, offset, x_sum[t]);
-                }
-            }
-        }
+        let x = [tokens(&group, 0), tokens(&group, 1)];
+        // Written out, so that the sums stay in registers.
+        sums[0] = pair::<F, 0>(&group, &x, sums[0]);
+        sums[1] = pair::<F, 1>(&group, &x, sums[1]);
+        sums[2] = pair::<F, 2>(&group, &x, sums[2]);
+        sums[3] = pair::<F, 3>(&group, &x, sums[3]);
+        sums[4] = pair::<F, 4>(&group, &x, sums[4]);
+        sums[5] = pair::<F, 5>(&group, &x, sums[5]);
+        sums[6] = pair::<F, 6>(&group, &x, sums[6]);
+        sums[7] = pair::<F, 7>(&group, &x, sums[7]);
     }
     for t in 0..2 {
         for pair in (0..8).step_by(2) {
@@ -84,6 +68,51 @@ fn lane<F: Load>(part: &Part<'_>, lane: usize, out: &mut Sums) {
             store_floats(vuzp2q_f32(a, b), &mut out[2 * t + 1], 2 * pair);
         }
     }
+}
+
+/// Two rows of activations.
+#[derive(Clone, Copy)]
+struct Tokens {
+    /// Eight codes of both, the next eight of both, and so on.
+    codes: [int8x16_t; 4],
+    /// Their scales, twice.
+    scale: float32x4_t,
+    /// Their sums, twice.
+    sum: float32x4_t,
+}
+
+/// Rows `2t` and `2t + 1`.
+#[inline]
+#[target_feature(enable = "neon")]
+fn tokens(group: &Group<'_>, t: usize) -> Tokens {
+    let (x, y) = (&group.x[2 * t], &group.x[2 * t + 1]);
+    let [a, b] = eights(load_codes(x[0], 0), load_codes(y[0], 0));
+    let [c, d] = eights(load_codes(x[1], 0), load_codes(y[1], 0));
+    let (x, y) = (&group.sides[2 * t], &group.sides[2 * t + 1]);
+    Tokens { codes: [a, b, c, d], scale: twice(x.scale, y.scale), sum: twice(x.sum, y.sum) }
+}
+
+/// Adds the products of a group for two of its rows.
+#[inline]
+#[target_feature(enable = "neon,i8mm")]
+fn pair<F: Load, const PAIR: usize>(
+    group: &Group<'_>,
+    x: &[Tokens; 2],
+    mut sums: [float32x4_t; 2],
+) -> [float32x4_t; 2] {
+    let run = if F::FINE { 2 } else { 4 };
+    let (scale, offset) = (each_twice(&group.scale.0, 2 * PAIR), each_twice(&group.offset.0, 2 * PAIR));
+    for t in 0..2 {
+        let mut dots = vdupq_n_s32(0);
+        for v in 0..run {
+            dots = smmla(dots, group.piece(PAIR * run + v), x[t].codes[v]);
+        }
+        sums[t] = vfmaq_f32(sums[t], vmulq_f32(scale, x[t].scale), vcvtq_f32_s32(dots));
+        if F::OFFSET {
+            sums[t] = vfmaq_f32(sums[t], offset, x[t].sum);
+        }
+    }
+    sums
 }
 
 /// `a b a b`

@@ -87,11 +87,11 @@ trait Load: Format {
     /// What [`Load::codes`] come with added: nothing where they are signed as they are stored.
     const ADDED: i32 = if Self::BIAS == 128 { 0 } else { Self::BIAS };
 
-    /// The codes of groups `2i` and `2i + 1` of 32: the first 16 of each, then the last 16 of each.
+    /// The codes of groups `2 * I` and `2 * I + 1` of 32: the first 16 of each, then the last 16 of each.
     ///
     /// # Safety
     /// The processor must have NEON, as a trait's method cannot be safe and ask for it.
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4];
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4];
 
     /// The scales and offsets of a chunk.
     ///

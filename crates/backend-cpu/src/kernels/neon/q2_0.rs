@@ -5,8 +5,8 @@ use super::*;
 impl Load for Q2_0 {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        let bytes = load(chunk, 18 * i + 2);
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        let bytes = load(chunk, 18 * I + 2);
         signed([sixteen(bytes, 0), sixteen(bytes, 2), sixteen(bytes, 1), sixteen(bytes, 3)])
     }
 

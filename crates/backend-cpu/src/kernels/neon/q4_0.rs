@@ -5,8 +5,8 @@ use super::*;
 impl Load for Q4_0 {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        signed(half_split(chunk, 36 * i + 2, 36 * i + 20))
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        signed(half_split(chunk, 36 * I + 2, 36 * I + 20))
     }
 
     #[inline]

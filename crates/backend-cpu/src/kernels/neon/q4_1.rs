@@ -5,8 +5,8 @@ use super::*;
 impl Load for Q4_1 {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        signed(half_split(chunk, 40 * i + 4, 40 * i + 24))
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        signed(half_split(chunk, 40 * I + 4, 40 * I + 24))
     }
 
     #[inline]

@@ -5,8 +5,8 @@ use super::*;
 impl Load for Q5_0 {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        let (a, b) = (44 * i, 44 * i + 22);
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        let (a, b) = (44 * I, 44 * I + 22);
         five_bits(half_split(chunk, a + 6, b + 6), four(chunk, a + 2), four(chunk, b + 2))
     }
 

@@ -7,8 +7,8 @@ use super::*;
 impl Load for Q5_1 {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        let (a, b) = (48 * i, 48 * i + 24);
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        let (a, b) = (48 * I, 48 * I + 24);
         five_bits(half_split(chunk, a + 8, b + 8), four(chunk, a + 4), four(chunk, b + 4))
     }
 

@@ -7,11 +7,11 @@ use super::*;
 impl Load for Q5K {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
         let (first, last) = (load(chunk, 16), load(chunk, 32));
-        let [a, b] = [vdupq_n_u8(1 << (2 * i)), vdupq_n_u8(2 << (2 * i))];
+        let [a, b] = [vdupq_n_u8(1 << (2 * I)), vdupq_n_u8(2 << (2 * I))];
         let fifth = |bits, of| vandq_u8(vtstq_u8(bits, of), vdupq_n_u8(16));
-        let low = planes4(chunk, 48 + 32 * i);
+        let low = planes4(chunk, 48 + 32 * I);
         signed([
             vorrq_u8(low[0], fifth(first, a)),
             vorrq_u8(low[1], fifth(first, b)),

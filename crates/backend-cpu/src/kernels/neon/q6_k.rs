@@ -7,10 +7,10 @@ use super::*;
 impl Load for Q6K {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        let nibble = |at| nibbles(load(chunk, i / 2 * 64 + at))[i % 2];
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        let nibble = |at| nibbles(load(chunk, I / 2 * 64 + at))[I % 2];
         let low = [nibble(0), nibble(32), nibble(16), nibble(48)];
-        let high = planes2(&chunk[128..], i);
+        let high = planes2(&chunk[128..], I);
         signed(std::array::from_fn(|v| vorrq_u8(low[v], vshlq_n_u8::<4>(high[v]))))
     }
 

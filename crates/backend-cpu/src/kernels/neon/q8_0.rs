@@ -5,8 +5,8 @@ use super::*;
 impl Load for Q8_0 {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        let at = 68 * i + 2;
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        let at = 68 * I + 2;
         signed([load(chunk, at), load(chunk, at + 34), load(chunk, at + 16), load(chunk, at + 50)])
     }
 

@@ -41,14 +41,14 @@ fn block<F: Load, const R: usize, const T: usize>(job: &Job<'_>, n: usize, t: us
     let rows: [&[u8]; R] = std::array::from_fn(|r| job.row(n + r));
     let mut sums = [[[vdupq_n_f32(0.0); 2]; T]; R];
     let whole = job.row_len / CHUNK;
-    for q in 0..whole {
-        let chunks = rows.map(|row| &row[q * F::CHUNK_BYTES..][..F::CHUNK_BYTES]);
+    // What is left of a row, filled up with zeros.
+    let padded = rows.map(|row| padded(&row[whole * F::CHUNK_BYTES..]));
+    for q in 0..job.row_len.div_ceil(CHUNK) {
+        let chunks = std::array::from_fn(|r| {
+            let from = if q < whole { &rows[r][q * F::CHUNK_BYTES..] } else { &padded[r] };
+            &from[..F::CHUNK_BYTES]
+        });
         step::<F, R, T>(chunks, &x, q, &mut sums);
-    }
-    if !job.row_len.is_multiple_of(CHUNK) {
-        let padded = rows.map(|row| padded(&row[whole * F::CHUNK_BYTES..]));
-        let chunks = std::array::from_fn(|r| &padded[r][..F::CHUNK_BYTES]);
-        step::<F, R, T>(chunks, &x, whole, &mut sums);
     }
     for i in 0..T {
         let y: [f32; R] = std::array::from_fn(|r| total::<F>(sums[r][i]));
@@ -57,7 +57,7 @@ fn block<F: Load, const R: usize, const T: usize>(job: &Job<'_>, n: usize, t: us
     T
 }
 
-/// What is left of a row, filled up with zeros.
+/// What is left of a row, if anything, filled up with zeros.
 pub fn padded(rest: &[u8]) -> [u8; LONGEST] {
     let mut padded = [0; LONGEST];
     padded[..rest.len()].copy_from_slice(rest);
@@ -73,48 +73,62 @@ fn step<F: Load, const R: usize, const T: usize>(
     q: usize,
     sums: &mut [[Sums; T]; R],
 ) {
-    // Of each pair of groups, the integers whose sums are its dot products.
-    let mut even = [[[vdupq_n_s32(0); 4]; T]; R];
-    let mut odd = even;
-    for i in 0..4 {
-        // SAFETY: this function has NEON.
-        let weights = chunks.map(|chunk| unsafe { F::codes(chunk, i) });
-        for t in 0..T {
-            let line = &x[t].line(q, i).0;
-            let x = [load_codes(line, 0), load_codes(line, 16), load_codes(line, 32), load_codes(line, 48)];
-            for r in 0..R {
-                let w = weights[r];
-                let zero = vdupq_n_s32(0);
-                let (first_even, first_odd) = (sdot(zero, w[0], x[0]), sdot(zero, w[1], x[1]));
-                if F::FINE {
-                    even[r][t][i] = vpaddq_s32(first_even, sdot(zero, w[2], x[2]));
-                    odd[r][t][i] = vpaddq_s32(first_odd, sdot(zero, w[3], x[3]));
-                } else {
-                    even[r][t][i] = sdot(first_even, w[2], x[2]);
-                    odd[r][t][i] = sdot(first_odd, w[3], x[3]);
-                }
-            }
-        }
-    }
+    // Written out, as an index of a loop would be one at run time.
+    let pairs = [
+        pair::<F, R, T, 0>(chunks, x, q),
+        pair::<F, R, T, 1>(chunks, x, q),
+        pair::<F, R, T, 2>(chunks, x, q),
+        pair::<F, R, T, 3>(chunks, x, q),
+    ];
     for r in 0..R {
         // SAFETY: this function has NEON.
         let sides = unsafe { F::sides(chunks[r]) };
         for t in 0..T {
-            let half = |v: &[int32x4_t; 4], h: usize| vpaddq_s32(v[2 * h], v[2 * h + 1]);
-            let (even, odd, sums) = (&even[r][t], &odd[r][t], &mut sums[r][t]);
+            let half = |parity: usize, h: usize| {
+                vpaddq_s32(pairs[2 * h][r][t][parity], pairs[2 * h + 1][r][t][parity])
+            };
+            let sums = &mut sums[r][t];
             if F::FINE {
                 let x = &x[t].fine[q];
                 for h in 0..2 {
-                    let dots = [half(even, h), half(odd, h)];
+                    let dots = [half(0, h), half(1, h)];
                     scaled::<F>(dots, &sides, 2 * h, (&x.scale[h], &x.bias[h], &x.sum[h]), sums);
                 }
             } else {
                 let x = &x[t].coarse[q];
-                let dots = [vpaddq_s32(half(even, 0), half(even, 1)), vpaddq_s32(half(odd, 0), half(odd, 1))];
+                let dots = [vpaddq_s32(half(0, 0), half(0, 1)), vpaddq_s32(half(1, 0), half(1, 1))];
                 scaled::<F>(dots, &sides, 0, (&x.scale, &x.bias, &x.sum), sums);
             }
         }
     }
+}
+
+/// Multiplies pair `I` of groups: the integers whose sums are the dot products of its even and of its odd group.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn pair<F: Load, const R: usize, const T: usize, const I: usize>(
+    chunks: [&[u8]; R],
+    x: &[Row<'_>; T],
+    q: usize,
+) -> [[[int32x4_t; 2]; T]; R] {
+    let zero = vdupq_n_s32(0);
+    let mut out = [[[zero; 2]; T]; R];
+    // SAFETY: this function has NEON.
+    let weights = chunks.map(|chunk| unsafe { F::codes::<I>(chunk) });
+    for t in 0..T {
+        let line = &x[t].line(q, I).0;
+        let x = [load_codes(line, 0), load_codes(line, 16), load_codes(line, 32), load_codes(line, 48)];
+        for r in 0..R {
+            let w = weights[r];
+            let (even, odd) = (sdot(zero, w[0], x[0]), sdot(zero, w[1], x[1]));
+            out[r][t] = if F::FINE {
+                [vpaddq_s32(even, sdot(zero, w[2], x[2])), vpaddq_s32(odd, sdot(zero, w[3], x[3]))]
+            } else {
+                [sdot(even, w[2], x[2]), sdot(odd, w[3], x[3])]
+            };
+        }
+    }
+    out
 }
 
 /// Takes back what was added to the codes, scales eight dot products and adds them; the scales of their groups of weights

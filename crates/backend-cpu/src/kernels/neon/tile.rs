@@ -39,40 +39,53 @@ pub fn fill<F: Load, P: Pieces>(job: &Job<'_>, first: usize, tile: &mut TileMut<
     let whole = job.row_len / CHUNK;
     for four in (0..TILE_ROWS).step_by(4) {
         let rows: [&[u8]; 4] = std::array::from_fn(|i| job.row((first + four + i).min(job.end - 1)));
-        for q in 0..whole {
-            let chunks = rows.map(|row| &row[q * F::CHUNK_BYTES..][..F::CHUNK_BYTES]);
-            fill_chunk::<F, P>(chunks, four, q, tile);
-        }
-        if !job.row_len.is_multiple_of(CHUNK) {
-            let padded = rows.map(|row| padded(&row[whole * F::CHUNK_BYTES..]));
-            let chunks = std::array::from_fn(|r| &padded[r][..F::CHUNK_BYTES]);
-            fill_chunk::<F, P>(chunks, four, whole, tile);
+        let padded = rows.map(|row| padded(&row[whole * F::CHUNK_BYTES..]));
+        for q in 0..job.row_len.div_ceil(CHUNK) {
+            let chunks = std::array::from_fn(|r| {
+                let from = if q < whole { &rows[r][q * F::CHUNK_BYTES..] } else { &padded[r] };
+                &from[..F::CHUNK_BYTES]
+            });
+            fill_pair::<F, P, 0>(chunks, four, q, tile);
+            fill_pair::<F, P, 1>(chunks, four, q, tile);
+            fill_pair::<F, P, 2>(chunks, four, q, tile);
+            fill_pair::<F, P, 3>(chunks, four, q, tile);
+            fill_sides::<F>(chunks, four, q, tile);
         }
     }
 }
 
+/// Unpacks the codes of pair `I` of groups of chunk `q` of four rows from `four` on.
 #[inline]
 #[target_feature(enable = "neon")]
-fn fill_chunk<F: Load, P: Pieces>(chunks: [&[u8]; 4], four: usize, q: usize, tile: &mut TileMut<'_>) {
+fn fill_pair<F: Load, P: Pieces, const I: usize>(
+    chunks: [&[u8]; 4],
+    four: usize,
+    q: usize,
+    tile: &mut TileMut<'_>,
+) {
     // Pieces of four rows.
     let run = if F::FINE { 4 } else { 8 };
-    for i in 0..4 {
-        // SAFETY: this function has NEON.
-        let codes = chunks.map(|chunk| unsafe { F::codes(chunk, i) });
-        for v in 0..4 {
-            let (group, half) = (2 * i + v % 2, v / 2);
-            // Where the group starts, and which half of it this is.
-            let (start, half) = if F::FINE { (4 * half, 0) } else { (0, half) };
-            let at = tile.codes_at::<F>(q, group, start) * 4 + four / 4 * run;
-            let added = vdupq_n_s8(F::ADDED as i8);
-            // SAFETY: as above.
-            let pieces = unsafe { P::pieces(std::array::from_fn(|r| vsubq_s8(codes[r][v], added))) };
-            for (i, piece) in pieces.into_iter().enumerate() {
-                store_piece(piece, tile.codes, at + P::place(i, half, run));
-            }
+    let added = vdupq_n_s8(F::ADDED as i8);
+    // SAFETY: this function has NEON.
+    let codes = chunks.map(|chunk| unsafe { F::codes::<I>(chunk) });
+    for v in 0..4 {
+        let (group, half) = (2 * I + v % 2, v / 2);
+        // Where the group starts, and which half of it this is.
+        let (start, half) = if F::FINE { (4 * half, 0) } else { (0, half) };
+        let at = tile.codes_at::<F>(q, group, start) * 4 + four / 4 * run;
+        // SAFETY: as above.
+        let pieces = unsafe { P::pieces(std::array::from_fn(|r| vsubq_s8(codes[r][v], added))) };
+        for (i, piece) in pieces.into_iter().enumerate() {
+            store_piece(piece, tile.codes, at + P::place(i, half, run));
         }
     }
-    // SAFETY: as above.
+}
+
+/// Unpacks the scales and offsets of the same.
+#[inline]
+#[target_feature(enable = "neon")]
+fn fill_sides<F: Load>(chunks: [&[u8]; 4], four: usize, q: usize, tile: &mut TileMut<'_>) {
+    // SAFETY: this function has NEON.
     let sides = chunks.map(|chunk| unsafe { F::sides(chunk) });
     let order = if F::FINE { FINE_ORDER } else { COARSE_ORDER };
     for v in 0..if F::FINE { 4 } else { 2 } {
@@ -127,12 +140,12 @@ pub struct Group<'a> {
     /// Their offsets.
     pub offset: &'a Sixteen,
     /// The codes of each row of activations: 32, or the same 16 twice.
-    pub x: [[int8x16_t; 2]; TOKENS],
+    pub x: [[&'a [i8; 16]; 2]; TOKENS],
     /// Their scales and sums.
     pub sides: [Side; TOKENS],
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
     /// How many groups belong to a lane of the contract.
     #[inline(always)]
     pub fn groups<F: Format>(&self, lane: usize) -> usize {
@@ -141,21 +154,22 @@ impl Part<'_> {
     }
 
     /// Group `i` of a lane.
-    #[inline]
-    #[target_feature(enable = "neon")]
-    pub fn group<F: Format>(&self, lane: usize, i: usize) -> Group<'_> {
+    #[inline(always)]
+    pub fn group<F: Format>(&self, lane: usize, i: usize) -> Group<'a> {
         let (parts, run) = if F::FINE { (2, 4) } else { (1, 8) };
         let (q, part) = (i / parts, i % parts);
-        let at = lane * chunks(self.row_len) * parts + i;
+        let chunks = chunks(self.row_len);
+        let at = lane * chunks * parts + i;
         let codes = &self.tile.codes[at * 2 * run + self.half * run..][..run];
         let side = 2 * at + self.half;
         let x = std::array::from_fn(|t| {
             if F::FINE {
                 let (line, at) = (2 * part + lane / 4, lane / 2 % 2 * 16 + lane % 2 * 32);
-                let codes = load_codes_at(&self.x[t], q, line, at);
+                let codes = codes_at(&self.x[t], chunks, q, line, at);
                 [codes; 2]
             } else {
-                let codes = |half: usize| load_codes_at(&self.x[t], q, lane / 2, lane % 2 * 16 + 32 * half);
+                let codes =
+                    |half: usize| codes_at(&self.x[t], chunks, q, lane / 2, lane % 2 * 16 + 32 * half);
                 [codes(0), codes(1)]
             }
         });
@@ -167,10 +181,9 @@ impl Part<'_> {
     }
 }
 
-#[inline]
-#[target_feature(enable = "neon")]
-fn load_codes_at(x: &Row<'_>, q: usize, line: usize, at: usize) -> int8x16_t {
-    super::load_codes(&x.line(q, line).0, at)
+#[inline(always)]
+fn codes_at<'a>(x: &Row<'a>, chunks: usize, q: usize, line: usize, at: usize) -> &'a [i8; 16] {
+    x.lines[line * chunks + q].0[at..].first_chunk().expect("sixteen codes of a line")
 }
 
 impl Group<'_> {

@@ -5,8 +5,8 @@ use super::*;
 impl Load for Tq2_0 {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn codes(chunk: &[u8], i: usize) -> [int8x16_t; 4] {
-        signed(planes2(chunk, i))
+    unsafe fn codes<const I: usize>(chunk: &[u8]) -> [int8x16_t; 4] {
+        signed(planes2(chunk, I))
     }
 
     #[inline]
