@@ -35,7 +35,7 @@ pub fn run(seconds: u64) -> Result<(), String> {
         let time = format!("-max_total_time={seconds}");
         let mut fuzz = command(
             "cargo",
-            &["fuzz", "run", name, "--", &time, MAX_LEN, "-rss_limit_mb=2048", "-timeout=10"],
+            &["fuzz", "run", name, "--", &time, MAX_LEN, "-rss_limit_mb=2048", "-timeout=10", "-verbosity=0"],
         );
         // libFuzzer's instrumentation is behind an unstable flag of the stable compiler.
         fuzz.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_DIR", target().join("fuzz"));

@@ -5,12 +5,15 @@ use nibble_backend::Backend;
 use nibble_backend_cpu::{Cpu, CpuOptions, Isa};
 use nibble_backend_reference::Reference;
 
+/// Opens a device with so many threads (all cores if `None`) and that instruction set (the best one if `None`).
+pub type Open = fn(threads: Option<usize>, isa: Option<&str>) -> Result<Box<dyn Backend>, Error>;
+
 /// A device by the name that users type.
 pub struct BackendEntry {
     /// The name.
     pub name: &'static str,
-    /// Opens it with so many threads (all cores if `None`) and that instruction set (the best one if `None`).
-    pub open: fn(threads: Option<usize>, isa: Option<&str>) -> Result<Box<dyn Backend>, Error>,
+    /// Opens it.
+    pub open: Open,
 }
 
 /// Every device of this build, the preferred one first.

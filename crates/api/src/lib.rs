@@ -10,7 +10,7 @@ mod model;
 mod quantize;
 mod vocab;
 
-pub use device::{BACKENDS, BackendEntry, available_memory};
+pub use device::{BACKENDS, BackendEntry, Open, available_memory};
 pub use error::{Error, Kind};
 pub use model::{Model, Options};
 pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
@@ -18,7 +18,7 @@ pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quant
 pub use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan};
 pub use nibble_chat::Message;
 pub use nibble_engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
-pub use nibble_format::Checkpoint;
+pub use nibble_format::{Checkpoint, replace};
 pub use nibble_graph::Graph;
 pub use nibble_model::Config;
 pub use nibble_quant::{Codec, Encode, Encoded, Group, Registry, Spec, Unpacked};

@@ -32,4 +32,4 @@ mod short_conv;
 mod sizes;
 
 pub use cpu::{Cpu, CpuOptions};
-pub use kernels::Isa;
+pub use kernels::{Isa, own_kernels};

@@ -3,7 +3,7 @@
 use super::activations::{Activations, Forms, Row, chunks};
 use super::format::{BlockBuffer, Chunk, Format, unpack_row};
 use super::{Isa, float, scalar};
-use nibble_quant::{Codec, Kind};
+use nibble_quant::{CODECS, Codec, Kind};
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -384,6 +384,20 @@ fn many(blocks: &Blocks, job: &Job<'_>, tile: &mut TileMut<'_>) {
             (blocks.tile)(job, first, &Tile { codes: tile.codes, scale: tile.scale, offset: tile.offset });
         }
     }
+}
+
+/// The codecs with kernels of their own for the widest instruction set of this architecture, and those whose numbers
+/// are read as they are.
+pub fn own_kernels() -> Vec<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let tables = [avx512::KERNELS, avx512::PLAIN];
+    #[cfg(target_arch = "aarch64")]
+    let tables = [neon::MATRIX.direct, &[]];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let tables: [&[Blocks]; 2] = [&[], &[]];
+    let integer = tables.into_iter().flatten().map(|blocks| blocks.name);
+    let stored = CODECS.iter().filter(|codec| float::reads_in_place(**codec)).map(|codec| codec.spec().name);
+    integer.chain(stored).collect()
 }
 
 fn integer_path(isa: Isa, codec: &'static dyn Codec) -> Path {
