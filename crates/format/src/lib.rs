@@ -16,12 +16,14 @@ mod keys;
 mod map;
 mod metadata;
 mod names;
+mod replace;
 pub mod safetensors;
 
 pub use checkpoint::{Checkpoint, TokenizerSource};
 pub use error::{Error, Problem};
 pub use metadata::{Metadata, Value};
 pub use names::gguf_name;
+pub use replace::replace;
 
 use nibble_quant::Registry;
 use nibble_tensor::Bytes;
@@ -113,6 +115,6 @@ fn head(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         return Ok(None);
     }
     let mut head = Vec::new();
-    std::fs::File::open(path).map_err(io)?.take(16).read_to_end(&mut head).map_err(io)?;
+    map::open(path)?.take(16).read_to_end(&mut head).map_err(io)?;
     Ok(Some(head))
 }

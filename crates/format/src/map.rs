@@ -6,16 +6,32 @@ use memmap2::Mmap;
 use nibble_tensor::Bytes;
 use std::{fs::File, path::Path};
 
+/// Opens a file for reading. Only files: a pipe would wait for its other end, and a device may never end.
+///
+/// # Errors
+/// [`Problem::Io`] if there is none or it cannot be opened, [`Problem::Expected`] for what is no file.
+pub fn open(path: &Path) -> Result<File, Error> {
+    let io = |error| Problem::Io(error).at_path(path);
+    match std::fs::metadata(path).map_err(io)? {
+        found if found.is_file() => File::open(path).map_err(io),
+        found if found.is_dir() => Err(Problem::expected("a file", "a directory").at_path(path)),
+        _ => {
+            Err(Problem::expected("a file", "a pipe, socket or device; save it to a file first")
+                .at_path(path))
+        }
+    }
+}
+
 /// Maps a file into memory, read-only.
 ///
 /// The file must not be changed or cut while anything made from it lives: changed bytes show up in the weights, and a
 /// read past a new end stops the process (SIGBUS). Replacing a file (write a new one, then rename) is safe.
 ///
 /// # Errors
-/// [`Problem::Io`] if the file cannot be opened or mapped.
+/// As [`open`], and [`Problem::Io`] if the file cannot be mapped.
 pub fn map(path: &Path) -> Result<Bytes, Error> {
     let io = |error| Problem::Io(error).at_path(path);
-    let file = File::open(path).map_err(io)?;
+    let file = open(path)?;
     if file.metadata().map_err(io)?.len() == 0 {
         return Ok(Bytes::new());
     }

@@ -18,9 +18,12 @@ use nibble_tensor::{Bytes, Shape};
 use serde_json::{Map, Value as Json};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    io::Read,
     path::Path,
 };
+
+/// Longest configuration, tokenizer or template that is read; the longest in use are below 40 MB.
+const MAX_TEXT_BYTES: u64 = 256 << 20;
 
 /// The container.
 pub(crate) struct Safetensors;
@@ -302,8 +305,15 @@ fn chat_template(path: &Path, config: Option<&[u8]>) -> Result<Option<String>, E
     })
 }
 
+/// The whole of a small file.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|e| Problem::Io(e).at_path(path))
+    let io = |e| Problem::Io(e).at_path(path);
+    let mut bytes = Vec::new();
+    map::open(path)?.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > MAX_TEXT_BYTES {
+        return Err(Problem::expected(format!("at most {MAX_TEXT_BYTES} bytes"), "more").at_path(path));
+    }
+    Ok(bytes)
 }
 
 fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Error> {

@@ -4,12 +4,11 @@ use super::{
     entry::{Entry, ValueType},
     read::{DEFAULT_ALIGNMENT, MAGIC, align_up},
 };
-use crate::{Error, Problem, Value};
+use crate::{Error, Problem, Value, replace};
 use nibble_quant::{Codec, Spec, byte_len};
 use nibble_tensor::Shape;
 use std::{
-    fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::Path,
 };
 
@@ -42,26 +41,13 @@ impl<'a> WriteTensor<'a> {
     }
 }
 
-/// Writes a file under a temporary name beside `path`, then moves it there: nobody ever sees half a file, and on an
-/// error nothing is left behind.
+/// Writes a file as [`crate::replace`] does: nobody ever sees half of it.
 ///
 /// # Errors
 /// As [`write_to`], and if the file cannot be created or moved.
 pub fn write(path: &Path, entries: &[Entry], tensors: Vec<WriteTensor<'_>>) -> Result<(), Error> {
     let io = |error| Problem::Io(error).at_path(path);
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().ok_or_else(|| Problem::Missing("a file name".into()).at_path(path))?);
-    name.push(format!(".{}.partial", std::process::id()));
-    let partial = path.with_file_name(name);
-    let file = File::create_new(&partial).map_err(io)?;
-    let written = write_to(&mut BufWriter::with_capacity(1 << 20, &file), entries, tensors)
-        .map_err(|e| e.within(path.display().to_string()))
-        .and_then(|()| file.sync_all().map_err(io))
-        .and_then(|()| fs::rename(&partial, path).map_err(io));
-    if written.is_err() {
-        fs::remove_file(&partial).ok(); // the first error is the one worth telling
-    }
-    written
+    replace(path, io, |out| write_to(out, entries, tensors).map_err(|e| e.within(path.display().to_string())))
 }
 
 /// Writes keys and tensors. `general.alignment` in `entries` is obeyed.
