@@ -1,8 +1,9 @@
-//! Seeded inputs, the places of test data, golden logits and a driver for plans; for tests and benches only.
+//! Seeded inputs, the places of test data, golden logits, tiny models and a driver for plans; for tests and benches only.
 #![forbid(unsafe_code)]
 
 pub mod golden;
 pub mod runner;
+pub mod tiny;
 
 use std::path::{Path, PathBuf};
 
