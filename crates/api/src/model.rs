@@ -130,9 +130,9 @@ impl Model {
             wanted: options.wanted.max(sequences).min(rows),
             sequences,
             context,
-            pages: sequences * context.div_ceil(PAGE_LEN),
+            pages: sequences.saturating_mul(context.div_ceil(PAGE_LEN)),
             state_slots: if self.graph.is_recurrent() {
-                STATES_PER_SEQUENCE * sequences + STATE_CHECKPOINTS
+                STATES_PER_SEQUENCE.saturating_mul(sequences).saturating_add(STATE_CHECKPOINTS)
             } else {
                 0
             },

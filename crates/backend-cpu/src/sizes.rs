@@ -57,6 +57,16 @@ impl Sizes {
     /// # Errors
     /// [`Error::Memory`] if they are beyond any machine.
     pub fn new(graph: &Graph, program: &Program, limits: &Limits, threads: usize) -> Result<Self, Error> {
+        // A step counts in 32 bits; with that, nothing below leaves 64.
+        let counts = [
+            ("rows", limits.rows),
+            ("the context", limits.context),
+            ("pages", limits.pages),
+            ("recurrent state", limits.state_slots),
+        ];
+        if let Some((what, _)) = counts.into_iter().find(|&(_, n)| u32::try_from(n).is_err()) {
+            return Err(too_much(what));
+        }
         let rows = |rows| if rows == Rows::Tokens { limits.rows } else { limits.wanted };
         let numbers = program.bufs.iter().map(|b| product("values", &[rows(b.rows), b.width]).map(aligned));
         let (starts, mut arena) = place(&program.bufs, &numbers.collect::<Result<Vec<_>, _>>()?);
