@@ -1,6 +1,6 @@
 //! What is refused reserves nothing, and what is dropped is given back. A process of its own, as it looks at itself.
 
-use nibble_api::{Engine, Event, Kind, KvType, Model, Options, Registry, Request, SamplerParams};
+use nibble_api::{BACKENDS, Engine, Event, Kind, KvType, Model, Options, Registry, Request, SamplerParams};
 use nibble_testkit::tiny;
 
 /// Bytes that the system counts for this process under a name of `/proc/self/status`, if it has such a file.
@@ -54,12 +54,22 @@ fn refuse(model: &Model, name: &str) {
         let (words, available) = (refused.to_string(), format!("{} MiB are available", budget >> 20));
         assert!(words.contains("8192 for a context of 4194304") && words.contains(&available), "{words}");
     }
-    // Each figure that is not the budget's, too: no multiplication wraps on the way to the refusal.
-    for context in [usize::MAX, usize::MAX / 2, 1 << 40] {
-        let endless =
-            Options { context: Some(context), sequences: 64, memory_budget: Some(1 << 40), ..huge.clone() };
-        let Err(refused) = model.start(&endless) else { panic!("{name}: a context of {context}") };
-        assert_eq!(refused.kind, Kind::Fit, "{name}: {refused}");
+    // Nothing wraps on the way to a refusal.
+    for device in BACKENDS {
+        for context in [usize::MAX, usize::MAX / 2, 1 << 40] {
+            for (sequences, prefill_chunk) in [(1, None), (64, Some(usize::MAX)), (usize::MAX, Some(1))] {
+                let endless = Options {
+                    device: device.name.into(),
+                    context: Some(context),
+                    sequences,
+                    prefill_chunk,
+                    memory_budget: Some(1 << 40),
+                    ..huge.clone()
+                };
+                let Err(refused) = model.start(&endless) else { panic!("{name}: {endless:?}") };
+                assert_eq!(refused.kind, Kind::Fit, "{name}: {refused}");
+            }
+        }
     }
     if let (Some(before), Some(after)) = (before, counted("VmPeak")) {
         // Stacks and arenas of threads count here too, though they are empty.
