@@ -1,16 +1,19 @@
 //! Writing a file so that nobody ever sees half of it.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
+const SUFFIX: &str = ".partial";
+
 /// Has `write` write a file under a temporary name beside `path`, then moves it there. On an error nothing is left
 /// behind, and what was at `path` stays; a map of the old file stays whole. A link is followed. What is there and is no
 /// file, such as a pipe, is written to directly.
 ///
-/// Only a process that is killed leaves its `.NAME.PID.partial`, which can be deleted.
+/// Only a process that is killed leaves its `.NAME.PID-N.partial`. The next one that writes there deletes it.
 ///
 /// # Errors
 /// What `write` says, and what `io` makes of the system's error if the file cannot be created, filled or moved.
@@ -29,6 +32,7 @@ pub fn replace<E>(
         return fill(&mut out);
     }
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    sweep(&target);
     let (partial, mut file) = create_beside(&target).map_err(&io)?;
     let written = fill(&mut file)
         .and_then(|()| file.sync_all().map_err(&io))
@@ -39,23 +43,53 @@ pub fn replace<E>(
     written
 }
 
-/// A new file beside `path`. Its name is free even where a process of the same number was killed before.
+/// What the names of all temporary files for `path` begin with.
+fn prefix(path: &Path) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    prefix.push(".");
+    prefix
+}
+
+/// A new file beside `path`, locked as long as it is open. Processes in different containers may share a number.
 fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("expected a file name, found none"))?;
+    path.file_name().ok_or_else(|| io::Error::other("expected a file name, found none"))?;
     for attempt in 0u32.. {
-        let mut partial = std::ffi::OsString::from(".");
-        partial.push(name);
-        partial.push(match attempt {
-            0 => format!(".{}.partial", std::process::id()),
-            n => format!(".{}-{n}.partial", std::process::id()),
-        });
-        let partial = path.with_file_name(partial);
-        match File::create_new(&partial) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return created.map(|file| (partial, file)),
+        let mut name = prefix(path);
+        name.push(format!("{}-{attempt}{SUFFIX}", std::process::id()));
+        let partial = path.with_file_name(name);
+        let file = match File::create_new(&partial) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+            created => created?,
+        };
+        // Where the file system has no locks, leftovers stay.
+        let _ = file.lock();
+        // Before it was locked it looked like a leftover.
+        if partial.exists() {
+            return Ok((partial, file));
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Deletes temporary files for `path` that nobody has locked: their writers were killed. What fails is left.
+fn sweep(path: &Path) {
+    let prefix = prefix(path);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let bytes = name.as_encoded_bytes();
+        let ours = bytes
+            .strip_prefix(prefix.as_encoded_bytes())
+            .and_then(|rest| rest.strip_suffix(SUFFIX.as_bytes()));
+        let ours = ours.is_some_and(|id| id.iter().all(|b| b.is_ascii_digit() || *b == b'-'));
+        if ours && entry.file_type().is_ok_and(|t| t.is_file()) {
+            let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
+            if file.try_lock().is_ok() {
+                let _ = fs::remove_file(entry.path()); // still locked: whoever waits for it sees that it is gone
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -89,14 +123,19 @@ mod tests {
     }
 
     #[test]
-    fn the_leftover_of_a_killed_process_is_no_obstacle() {
+    fn leftovers_of_killed_processes_go_and_files_in_work_stay() {
         let dir = scratch("leftover");
         let path = dir.join("a");
-        let leftover = dir.join(format!(".a.{}.partial", std::process::id()));
-        fs::write(&leftover, "half").unwrap();
-        put(&path, "new").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(fs::read_to_string(&leftover).unwrap(), "half");
+        let leftovers = [format!(".a.{}-0.partial", std::process::id()), ".a.1-12.partial".into()];
+        let others = [".a.x.partial", ".b.1-0.partial", ".a.1-0.partial.old", "a.1-0.partial"];
+        for name in leftovers.iter().map(String::as_str).chain(others) {
+            fs::write(dir.join(name), "half").unwrap();
+        }
+        replace(&path, |e| e, |out| out.write_all(b"outer").and_then(|()| put(&path, "inner"))).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "outer", "both were written, the outer one last");
+        let exists = |name: &str| dir.join(name).exists();
+        assert!(!leftovers.iter().any(|name| exists(name)) && others.iter().all(|name| exists(name)));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1 + others.len());
         fs::remove_dir_all(dir).unwrap();
     }
 
