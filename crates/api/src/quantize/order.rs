@@ -1,6 +1,6 @@
 //! Where GGUF files have rows or columns in another order than other containers.
 
-use crate::Error;
+use crate::{Error, Kind};
 use nibble_format::Metadata;
 
 /// From which row and column of the source each one is taken; `None` where the order stays.
@@ -19,7 +19,7 @@ pub(super) fn order(name: &str, dims: &[usize], architecture: &str, m: &Metadata
     let map = match (architecture, base) {
         ("llama", "attn.q" | "attn.k") if m.find_text("rope.layout")? == Some("split") => {
             let heads = if base == "attn.q" { "attention.head_count" } else { "attention.head_count_kv" };
-            interleaved(dims, m.usize(heads)?, m.usize("rope.dimension_count")?)
+            Some(interleaved(name, dims, m.usize(heads)?, m.usize("rope.dimension_count")?)?)
         }
         (_, _) if base.starts_with("delta.") && m.find_text("ssm.v_order")? == Some("grouped") => {
             // One architecture has its value heads grouped in GGUF files too.
@@ -35,12 +35,16 @@ pub(super) fn order(name: &str, dims: &[usize], architecture: &str, m: &Metadata
 }
 
 /// From halves (i with i + half) to pairs (2i with 2i + 1) in each head; numbers past the rotated ones stay.
-fn interleaved(dims: &[usize], heads: usize, rotated: usize) -> Option<Vec<usize>> {
-    let rows = *dims.first()?;
-    let width = rows.checked_div(heads)?;
+fn interleaved(name: &str, dims: &[usize], heads: usize, rotated: usize) -> Result<Vec<usize>, Error> {
+    let rows = dims.first().copied().unwrap_or(0);
+    if heads == 0 || rows % heads != 0 {
+        let what = format!("tensor `{name}`: expected rows for {heads} heads, found {rows}");
+        return Err(Error::new(Kind::Load, what));
+    }
+    let width = rows / heads;
     let half = rotated.min(width) / 2;
     let within = |i: usize| if i < 2 * half { i % 2 * half + i / 2 } else { i };
-    Some((0..rows).map(|row| row / width * width + within(row % width)).collect())
+    Ok((0..rows).map(|row| row / width * width + within(row % width)).collect())
 }
 
 /// From value heads grouped by key head (v / r) to tiled (v % Hk).
@@ -51,13 +55,14 @@ fn tiled(base: &str, dims: &[usize], m: &Metadata) -> Result<Option<Vec<usize>>,
         return Ok(None);
     }
     let (width, before) = match base {
-        "delta.qkv" | "delta.conv" => (inner / values, 2 * keys * key_width),
+        "delta.qkv" | "delta.conv" => (inner / values, keys.saturating_mul(key_width).saturating_mul(2)),
         "delta.z" | "delta.out" => (inner / values, 0),
         "delta.a" | "delta.b" | "delta.dt_bias" | "delta.decay" => (1, 0),
         _ => return Ok(None),
     };
     let len = if base == "delta.out" { dims.last() } else { dims.first() };
-    if len.is_none_or(|&len| len != before + values * width) {
+    let expected = values.checked_mul(width).and_then(|moved| moved.checked_add(before));
+    if len.is_none() || len.copied() != expected {
         return Ok(None); // of another shape than it must have, which the model refuses by name
     }
     let source = |head: usize| head % keys * (values / keys) + head / keys;
@@ -98,5 +103,34 @@ mod tests {
         assert_eq!(rows("delta.qkv", &[12, 3]), [0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11]);
         let out = order("delta.out", &[3, 8], "qwen35", &m).unwrap();
         assert_eq!(out.columns.unwrap(), [0, 1, 4, 5, 2, 3, 6, 7]);
+    }
+
+    #[test]
+    fn heads_that_do_not_divide_the_rows_are_refused() {
+        for heads in [0, 3, 16, usize::MAX] {
+            let keys = [
+                ("attention.head_count", heads),
+                ("attention.head_count_kv", heads),
+                ("rope.dimension_count", 6),
+            ];
+            let mut m = metadata(&keys);
+            m.set("rope.layout", "split");
+            for name in ["attn.q", "attn.k.bias"] {
+                let error =
+                    order(name, &[8, 4], "llama", &m).err().expect("8 rows are no whole number of heads");
+                assert!(error.to_string().contains(name), "{error}");
+            }
+        }
+        let huge = [
+            ("ssm.group_count", 1 << 62),
+            ("ssm.time_step_rank", 1 << 63),
+            ("ssm.state_size", 1 << 62),
+            ("ssm.inner_size", usize::MAX),
+        ];
+        let mut m = metadata(&huge);
+        m.set("ssm.v_order", "grouped");
+        for name in ["delta.qkv", "delta.z", "delta.decay"] {
+            assert!(order(name, &[8, 4], "qwen35", &m).unwrap().rows.is_none());
+        }
     }
 }
