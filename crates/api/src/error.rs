@@ -67,7 +67,14 @@ impl From<nibble_tokenizer::Error> for Error {
 
 impl From<nibble_chat::Error> for Error {
     fn from(e: nibble_chat::Error) -> Self {
-        Self::of(Kind::Run, e)
+        use nibble_chat::Error as E;
+        let kind = match e {
+            E::Raised(_) => Kind::Usage,
+            E::Syntax { .. } | E::Unknown { .. } => Kind::Load,
+            E::TooLarge { .. } => Kind::Fit,
+            E::Failed { .. } | E::Endless { .. } => Kind::Run,
+        };
+        Self::of(kind, e)
     }
 }
 
