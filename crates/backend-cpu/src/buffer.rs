@@ -24,7 +24,7 @@ impl Buffer {
         if let Some(available) = available_bytes().filter(|&a| a < bytes as u64) {
             return Err(refuse(available));
         }
-        let mut map = MmapMut::map_anon(bytes).map_err(|_| refuse(available_bytes().unwrap_or(0)))?;
+        let mut map = MmapMut::map_anon(bytes).map_err(|_| refuse(0))?;
         #[cfg(target_os = "linux")]
         if huge {
             // A wish: without huge pages everything works the same.

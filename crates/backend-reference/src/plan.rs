@@ -5,7 +5,7 @@ use crate::{
     matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap, wanted,
 };
 use nibble_backend::{Backend, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Step};
-use nibble_graph::{Graph, KvLayer, Node, Op, Rows, Value, WeightId};
+use nibble_graph::{Graph, KvLayer, Node, Op, Rows, StateLayer, Value, WeightId};
 use std::collections::BTreeSet;
 
 /// The device that runs every op by its meaning, for parity and tests.
@@ -60,24 +60,25 @@ impl ReferencePlan {
     /// Reserves memory for steps within `limits`.
     ///
     /// # Errors
-    /// [`Error::Memory`] if the sizes overflow.
+    /// [`Error::Memory`] if the sizes overflow or the system has not so much.
     pub fn new(graph: &Graph, limits: &Limits) -> Result<Self, Error> {
         let memory = memory(graph, limits)?;
-        let buffer = |n: &Node| vec![0.0; rows(n.rows, limits.rows, limits.wanted) * n.width];
+        let buffer = |n: &Node| zeros("a value", rows(n.rows, limits.rows, limits.wanted) * n.width);
         let positions = limits.pages * PAGE_LEN;
-        let bank = |l: &KvLayer| Bank {
-            keys: vec![0.0; positions * l.kv_heads * l.key_dim],
-            values: vec![0.0; positions * l.kv_heads * l.value_dim],
+        let bank = |l: &KvLayer| {
+            let keys = zeros("a layer's keys", positions * l.kv_heads * l.key_dim)?;
+            Ok(Bank { keys, values: zeros("a layer's values", positions * l.kv_heads * l.value_dim)? })
         };
+        let state = |s: &StateLayer| zeros("a layer's state", limits.state_slots * s.len);
         let embeds = |n: &Node| matches!(n.op, Op::Embed).then(|| n.weights[0]);
         let vocab = graph.nodes.iter().filter_map(embeds).map(|w| graph.weight(w).data.shape().rows()).min();
         Ok(Self {
             memory,
             vocab: vocab.unwrap_or(usize::MAX),
-            values: graph.nodes.iter().map(buffer).collect(),
+            values: graph.nodes.iter().map(buffer).collect::<Result<_, _>>()?,
             small: small_weights(graph),
-            banks: graph.kv_layers.iter().map(bank).collect(),
-            states: graph.state_layers.iter().map(|s| vec![0.0; limits.state_slots * s.len]).collect(),
+            banks: graph.kv_layers.iter().map(bank).collect::<Result<_, Error>>()?,
+            states: graph.state_layers.iter().map(state).collect::<Result<_, _>>()?,
             tokens: 0,
             wanted: 0,
             graph: graph.clone(),
@@ -280,6 +281,13 @@ fn copy(numbers: &mut [f32], parts: usize, from: usize, to: usize) {
 fn keep(kv: KvType, head_dim: usize, row: &[f32], kept: &mut [f32]) {
     kept.copy_from_slice(row);
     round_kv(kv, head_dim, kept);
+}
+
+/// Zeros, or an error where asking for them would end the process.
+fn zeros(what: &str, len: usize) -> Result<Vec<f32>, Error> {
+    let refuse = |_| Error::Memory { what: what.into(), needed: len as u64 * 4, available: 0 };
+    Vec::<f32>::new().try_reserve_exact(len).map_err(refuse)?;
+    Ok(vec![0.0; len]) // asked for again, as only so the system gives zeroed memory that is taken when it is used
 }
 
 /// The row of a bank that holds a position of a sequence.

@@ -20,7 +20,7 @@ pub enum Error {
         what: String,
         /// Bytes needed.
         needed: u64,
-        /// Bytes there are.
+        /// Bytes there are; 0 if the system refused without a number.
         available: u64,
     },
     /// A step that breaks a rule.
