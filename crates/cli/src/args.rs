@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use nibble_api::{Activations, Error, Kind, KvType, Options, Registry, SamplerParams};
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 /// Runs large language models in 4 bits and below on your own machine.
 #[derive(Parser)]
@@ -159,7 +159,7 @@ fn fresh_seed() -> u64 {
 #[derive(Args)]
 pub struct RunArgs {
     /// A .gguf file or a model directory [default: the built-in story model]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
     /// The prompt [default: standard input]
     pub prompt: Option<String>,
     /// Continue the prompt as plain text, without the model's chat template
@@ -259,7 +259,7 @@ pub struct QuantizeArgs {
     /// The encoding of the matrices: q8_0, q6_k, q5_k, q4_k, q4_0, ...
     #[arg(long, value_name = "CODEC")]
     pub to: String,
-    /// A weight for each column, as llama.cpp's imatrix files hold them
+    /// A weight for each column: an importance matrix in llama.cpp's GGUF form
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
     /// Replace the output file if it is there

@@ -8,6 +8,7 @@ use crate::{
 };
 use nibble_api::{Engine, Error, FinishReason, Kind, Message, Model, Request};
 use rustyline::{DefaultEditor, error::ReadlineError};
+use std::{io::Write, path::Path};
 
 const HELP: &str = "/help        this text
 /reset       forget the conversation
@@ -25,8 +26,8 @@ pub fn run(args: &ChatArgs) -> Result<(), Error> {
     let mut engine = model.start(&args.device.options())?;
     let failed = |e: ReadlineError| Error::new(Kind::Run, format!("the terminal cannot be read: {e}"));
     let mut editor = DefaultEditor::new().map_err(failed)?;
-    terminal::note("type a message; /help lists commands");
     catch_interrupts();
+    terminal::note("type a message; /help lists commands");
     let start: Vec<_> = args.system.iter().map(|s| Message::new("system", s)).collect();
     let mut messages = start.clone();
     loop {
@@ -43,7 +44,7 @@ pub fn run(args: &ChatArgs) -> Result<(), Error> {
         // A line that the history refuses (a repeated one) is no loss.
         let _ = editor.add_history_entry(line);
         match line.split_once(' ').unwrap_or((line, "")) {
-            ("/help", _) => eprintln!("{HELP}"),
+            ("/help", _) => terminal::note(HELP),
             ("/reset", _) => messages.clone_from(&start),
             ("/exit" | "/quit", _) => return Ok(()),
             ("/save", path) => save(path.trim(), &messages),
@@ -67,7 +68,7 @@ fn answer(
     let result = ask(args, model, engine, messages);
     match result {
         Ok((text, summary)) => {
-            println!();
+            terminal::say("\n")?;
             terminal::note(summary);
             messages.push(Message::new("assistant", &text));
             Ok(())
@@ -95,7 +96,7 @@ fn ask(
         stop: args.sampling.stop.clone(),
         stop_tokens: model.stop_tokens(),
     };
-    let answer = generate(engine, request, terminal::say)?;
+    let answer = generate(engine, request, |text| terminal::say(text))?;
     if answer.reason == FinishReason::Length {
         terminal::warn("the answer was cut at the token limit");
     }
@@ -108,7 +109,8 @@ fn save(path: &str, messages: &[Message]) {
         return terminal::warn("/save needs a file name");
     }
     let text = serde_json::to_string_pretty(messages).unwrap_or_default();
-    match std::fs::write(path, text + "\n") {
+    let write = |out: &mut dyn Write| writeln!(out, "{text}");
+    match nibble_api::replace(Path::new(path), |e| e, write) {
         Ok(()) => terminal::note(format_args!("saved {} messages to {path}", messages.len())),
         Err(e) => terminal::error(format_args!("{path}: cannot be written: {e}")),
     }

@@ -2,7 +2,7 @@
 
 use crate::terminal;
 use indicatif::ProgressBar;
-use nibble_api::{Engine, Error, Event, FinishReason, Kind, Request, Usage};
+use nibble_api::{Engine, Error, Event, FinishReason, Request, Usage};
 use std::{
     sync::{
         OnceLock,
@@ -11,15 +11,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Set by Ctrl-C; an answer ends at the next step.
+/// Whether work that looks at [`interrupted`] is going on.
+static STOPPABLE: AtomicBool = AtomicBool::new(false);
+
+/// Set by Ctrl-C during such work.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Makes Ctrl-C end the answer instead of the program; a second one before that ends the program.
+/// Does `work`, which ends early once [`interrupted`], so that Ctrl-C ends it and not the program. A second Ctrl-C
+/// during the work, or one outside of it, ends the program.
+pub fn stoppable<T>(work: impl FnOnce() -> T) -> T {
+    catch_interrupts();
+    INTERRUPTED.store(false, Ordering::SeqCst);
+    STOPPABLE.store(true, Ordering::SeqCst);
+    let result = work();
+    STOPPABLE.store(false, Ordering::SeqCst);
+    result
+}
+
+/// Takes over Ctrl-C, which ends the program unless work is [`stoppable`].
 pub fn catch_interrupts() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
         let handler = || {
-            if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            if !STOPPABLE.load(Ordering::SeqCst) || INTERRUPTED.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
         };
@@ -29,7 +43,7 @@ pub fn catch_interrupts() {
     });
 }
 
-/// Whether Ctrl-C was pressed, for work that is no answer.
+/// Whether Ctrl-C was pressed during the work at hand.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
@@ -91,9 +105,16 @@ impl Answer {
 pub fn generate(
     engine: &mut Engine,
     request: Request,
-    mut text: impl FnMut(&str) -> std::io::Result<()>,
+    text: impl FnMut(&str) -> Result<(), Error>,
 ) -> Result<Answer, Error> {
-    INTERRUPTED.store(false, Ordering::SeqCst);
+    stoppable(|| answer(engine, request, text))
+}
+
+fn answer(
+    engine: &mut Engine,
+    request: Request,
+    mut text: impl FnMut(&str) -> Result<(), Error>,
+) -> Result<Answer, Error> {
     let stop_tokens = request.stop_tokens.clone();
     let start = Instant::now();
     let id = engine.submit(request)?;
@@ -104,7 +125,7 @@ pub fn generate(
     let (mut all, mut tokens) = (String::new(), vec![]);
     loop {
         engine.step(&mut events)?;
-        if INTERRUPTED.load(Ordering::SeqCst) {
+        if interrupted() {
             events.extend(engine.cancel(id));
         }
         for event in events.drain(..) {
@@ -143,9 +164,6 @@ pub fn generate(
     }
 }
 
-fn pass(text: &mut impl FnMut(&str) -> std::io::Result<()>, part: &str) -> Result<(), Error> {
-    if part.is_empty() {
-        return Ok(());
-    }
-    text(part).map_err(|e| Error::new(Kind::Run, format!("standard output: cannot be written: {e}")))
+fn pass(text: &mut impl FnMut(&str) -> Result<(), Error>, part: &str) -> Result<(), Error> {
+    if part.is_empty() { Ok(()) } else { text(part) }
 }

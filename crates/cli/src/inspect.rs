@@ -5,7 +5,7 @@ use crate::{
     run::open,
     terminal::{self, size},
 };
-use nibble_api::{Error, Kind, Limits, Memory, Model, Options};
+use nibble_api::{Error, Limits, Memory, Model, Options};
 use serde_json::json;
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -36,8 +36,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
             page(&model, args.tensors, &limits, &memory)
         }
     };
-    terminal::say(&text)
-        .map_err(|e| Error::new(Kind::Run, format!("standard output: cannot be written: {e}")))
+    terminal::say(text)
 }
 
 fn plan(model: &Model, options: &Options) -> Result<(Limits, Memory), Error> {

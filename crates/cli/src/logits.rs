@@ -1,12 +1,7 @@
 //! `nibble logits`: the logits of every position of a prompt.
 
-use crate::{args::LogitsArgs, run::open};
+use crate::{args::LogitsArgs, run::open, terminal};
 use nibble_api::{Error, Kind, Options};
-use std::{
-    fs::File,
-    io::{BufWriter, Write},
-    path::Path,
-};
 
 /// Rows of logits held at once.
 const WANTED: usize = 32;
@@ -24,36 +19,52 @@ pub fn run(args: &LogitsArgs) -> Result<(), Error> {
     let options = args.device.options();
     let context = options.context.or(Some(tokens.len().max(1)));
     let mut engine = model.start(&Options { context, wanted: WANTED, ..options })?;
-    let mut file = match &args.out {
-        Some(path) => Some((path, create(path, tokens.len(), model.config.vocab)?)),
-        None => None,
-    };
-    let (mut top, mut sums) = (vec![], vec![]);
-    let mut written = Ok(());
-    engine.score(&tokens, |_, row| {
-        if let (Some((_, file)), true) = (&mut file, written.is_ok()) {
-            written = row.iter().try_for_each(|x| file.write_all(&x.to_le_bytes()));
-        }
+    let mut top = Top { n: args.top, top: vec![], sums: vec![] };
+    let mut keep = |row: &[f32]| {
         if args.json {
-            top.push(largest(row, args.top));
-            sums.push(log_sum_exp(row));
+            top.add(row)
         }
-    })?;
-    if let Some((path, mut file)) = file {
-        written.and_then(|()| file.flush()).map_err(|e| unwritable(path, &e))?;
+    };
+    match &args.out {
+        Some(path) => {
+            let io = |e| Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()));
+            nibble_api::replace(path, io, |out| {
+                out.write_all(&header(tokens.len(), model.config.vocab)).map_err(io)?;
+                let mut written = Ok(());
+                engine.score(&tokens, |_, row| {
+                    keep(row);
+                    if written.is_ok() {
+                        written = row.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()));
+                    }
+                })?;
+                written.map_err(io)
+            })?;
+        }
+        None => engine.score(&tokens, |_, row| keep(row))?,
     }
     if args.json {
-        println!("{}", serde_json::json!({ "tokens": tokens, "top": top, "logsumexp": sums }));
+        let json = serde_json::json!({ "tokens": tokens, "top": top.top, "logsumexp": top.sums });
+        terminal::say(format_args!("{json}\n"))?;
     }
     Ok(())
 }
 
-fn unwritable(path: &Path, e: &std::io::Error) -> Error {
-    Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()))
+/// What is printed of the rows so far.
+struct Top {
+    n: usize,
+    top: Vec<Vec<(usize, f32)>>,
+    sums: Vec<f64>,
+}
+
+impl Top {
+    fn add(&mut self, row: &[f32]) {
+        self.top.push(largest(row, self.n));
+        self.sums.push(log_sum_exp(row));
+    }
 }
 
 /// A safetensors file up to the data of its only tensor.
-fn create(path: &Path, rows: usize, vocab: usize) -> Result<BufWriter<File>, Error> {
+fn header(rows: usize, vocab: usize) -> Vec<u8> {
     let end = rows * vocab * 4;
     let header = serde_json::json!({
         "logits": { "dtype": "F32", "shape": [rows, vocab], "data_offsets": [0, end] }
@@ -61,13 +72,7 @@ fn create(path: &Path, rows: usize, vocab: usize) -> Result<BufWriter<File>, Err
     // The data starts at a multiple of 8, as readers that map it expect.
     let mut header = header.to_string();
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    let write = || {
-        let mut file = BufWriter::new(File::create(path)?);
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(header.as_bytes())?;
-        Ok(file)
-    };
-    write().map_err(|e: std::io::Error| unwritable(path, &e))
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()
 }
 
 /// The `n` largest logits with their ids, largest first, the lower id first among equals.

@@ -1,5 +1,7 @@
 //! The `nibble` command: the only crate that reads arguments and the environment.
 #![forbid(unsafe_code)]
+// They panic when the other end is closed; `terminal` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod chat;

@@ -2,7 +2,7 @@
 
 use crate::{
     args::{QuantizeArgs, codecs},
-    generate::{catch_interrupts, interrupted},
+    generate::{interrupted, stoppable},
     terminal,
 };
 use nibble_api::{Error, Note, Progress, QuantizeOptions, Summary, TensorReport};
@@ -12,7 +12,6 @@ use std::{collections::BTreeMap, ops::ControlFlow, time::Instant};
 const UNIT: u64 = 1_000_000;
 
 pub fn run(args: &QuantizeArgs) -> Result<(), Error> {
-    catch_interrupts();
     let options = QuantizeOptions { to: args.to.clone(), imatrix: args.imatrix.clone(), force: args.force };
     let started = Instant::now();
     let bar = terminal::bar(0, "million weights");
@@ -21,7 +20,8 @@ pub fn run(args: &QuantizeArgs) -> Result<(), Error> {
         bar.set_position(now.done / UNIT);
         if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let written = nibble_api::quantize(&args.input, &args.output, &options, &codecs(), &mut progress);
+    let written =
+        stoppable(|| nibble_api::quantize(&args.input, &args.output, &options, &codecs(), &mut progress));
     bar.finish_and_clear();
     let summary = written?;
     summary.warnings.iter().for_each(terminal::warn);

@@ -2,7 +2,7 @@
 
 use crate::{
     args::{RunArgs, codecs},
-    generate::{Answer, catch_interrupts, generate},
+    generate::{Answer, generate},
     terminal,
 };
 use nibble_api::{Error, Kind, Message, Model, Request};
@@ -16,12 +16,11 @@ use std::{
 const STORY_PROMPT: &str = "Tell me a story about a brave fox.";
 
 pub fn run(args: &RunArgs) -> Result<(), Error> {
-    catch_interrupts();
     let (path, prompt) = model_and_prompt(args);
     let sampling = args.sampling.params()?;
     let seed = sampling.seed;
     let loading = Instant::now();
-    let model = open(path.map(Path::new))?;
+    let model = open(path)?;
     let prompt = prompt_tokens(args, &model, path.is_some(), prompt)?;
     let spinner = terminal::spinner("reserving memory");
     let mut engine = model.start(&args.device.options())?;
@@ -37,9 +36,9 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     };
     let answer = generate(&mut engine, request, |text| if args.json { Ok(()) } else { terminal::say(text) })?;
     if args.json {
-        println!("{}", json(&model, &answer, load, seed));
+        terminal::say(format_args!("{}\n", json(&model, &answer, load, seed)))?;
     } else {
-        println!();
+        terminal::say("\n")?;
     }
     terminal::note(format_args!("load {}; {}", terminal::time(load), answer.summary()));
     Ok(())
@@ -55,10 +54,13 @@ pub fn open(path: Option<&Path>) -> Result<Model, Error> {
 }
 
 /// With one argument, it is a model if it is a file or looks like a path, else a prompt for the built-in model.
-fn model_and_prompt(args: &RunArgs) -> (Option<&str>, Option<&str>) {
+fn model_and_prompt(args: &RunArgs) -> (Option<&Path>, Option<&str>) {
     match (args.model.as_deref(), args.prompt.as_deref()) {
-        (Some(one), None) if !looks_like_a_path(one) => (None, Some(one)),
-        other => other,
+        (Some(one), None) => match one.to_str().filter(|text| !looks_like_a_path(text)) {
+            Some(prompt) => (None, Some(prompt)),
+            None => (Some(Path::new(one)), None),
+        },
+        (model, prompt) => (model.map(Path::new), prompt),
     }
 }
 

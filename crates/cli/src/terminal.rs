@@ -1,6 +1,7 @@
 //! What goes to stderr: errors, progress, summaries. Colours and bars only where a person looks.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nibble_api::{Error, Kind};
 use std::{
     fmt::Display,
     io::{IsTerminal, Write},
@@ -15,29 +16,35 @@ fn paint(code: &str, text: impl Display) -> String {
     if colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
 }
 
+/// A line on stderr. A closed or full stderr is no reason to stop: there is nowhere left to say so.
+fn line(text: impl Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// One sentence, after the word that says what it is.
 pub fn error(message: impl Display) {
-    eprintln!("{} {message}", paint("1;31", "error:"));
+    line(format_args!("{} {message}", paint("1;31", "error:")));
 }
 
 /// Something that the user should know.
 pub fn warn(message: impl Display) {
-    eprintln!("{} {message}", paint("1;33", "warning:"));
+    line(format_args!("{} {message}", paint("1;33", "warning:")));
 }
 
 /// A line that can be overlooked.
 pub fn note(message: impl Display) {
-    eprintln!("{}", paint("2", message));
+    line(paint("2", message));
 }
 
-/// Text of the answer, at once.
+/// What was asked for, to stdout at once.
 ///
 /// # Errors
-/// If stdout is closed.
-pub fn say(text: &str) -> std::io::Result<()> {
+/// [`Kind::Run`] if stdout is closed or full.
+pub fn say(text: impl Display) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    write!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::new(Kind::Run, format!("standard output: cannot be written: {e}")))
 }
 
 /// A bar that is drawn on terminals alone.

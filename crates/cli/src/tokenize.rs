@@ -26,8 +26,7 @@ pub fn run(args: &TokenizeArgs) -> Result<(), Error> {
     } else {
         ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
     };
-    terminal::say(&format!("{out}\n"))
-        .map_err(|e| Error::new(Kind::Run, format!("standard output: cannot be written: {e}")))
+    terminal::say(format_args!("{out}\n"))
 }
 
 /// Ids separated by commas or white space, with or without brackets.
