@@ -9,7 +9,7 @@
 
 use crate::{python, view};
 use minijinja::value::ValueKind;
-use minijinja::{Error, ErrorKind, State, Value};
+use minijinja::{Error, State, Value};
 
 /// Most items that an assigned value may have, those of its items included.
 const MAX_ITEMS: usize = 1 << 20;
@@ -41,8 +41,7 @@ fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
     python::check_depth(depth)?;
     let items = value.len().unwrap_or(0);
     *left = left.checked_sub(items).ok_or_else(|| {
-        let problem = format!("expected a value of at most {MAX_ITEMS} items, counted with theirs");
-        Error::new(ErrorKind::InvalidOperation, problem)
+        python::invalid(format!("expected a value of at most {MAX_ITEMS} items, counted with theirs"))
     })?;
     let is_map = value.kind() == ValueKind::Map;
     for item in value.try_iter()? {

@@ -2,7 +2,7 @@
 
 use crate::{bounded, json, methods, python, source, view};
 use minijinja::value::{Kwargs, StringInput, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter};
+use minijinja::{Environment, Error, State, Value, escape_formatter};
 
 /// Puts Python's behavior over the engine's.
 pub fn install(env: &mut Environment<'_>) {
@@ -63,10 +63,7 @@ fn int(value: &Value, default: Option<Value>, base: Option<u32>, named: Kwargs) 
     let base = base.or(named.get::<Option<u32>>("base")?).unwrap_or(10);
     named.assert_all_used()?;
     if !matches!(base, 2..=36) {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            format!("int: expected a base of 2 to 36, found {base}"),
-        ));
+        return Err(python::invalid(format!("int: expected a base of 2 to 36, found {base}")));
     }
     Ok(match value.kind() {
         ValueKind::Bool => Value::from(i64::from(value.is_true())),

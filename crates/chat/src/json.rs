@@ -1,6 +1,6 @@
 //! JSON in and out of templates: `tojson` writes what Python's `json.dumps` would, byte for byte.
 
-use crate::{python, view};
+use crate::{python, python::invalid, view};
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use std::fmt::Write;
@@ -53,10 +53,6 @@ pub fn tojson(state: &State, value: &Value, positional: &[Value], named: Kwargs)
 fn text_at(pair: &Value, index: usize) -> Result<String, Error> {
     let item = pair.get_item_by_index(index)?;
     item.as_str().map(String::from).ok_or_else(|| invalid("tojson: expected two strings as separators"))
-}
-
-fn invalid(problem: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, problem)
 }
 
 struct Writer<'a, 'state, 'env> {

@@ -3,9 +3,9 @@
 //! Most come from `minijinja-contrib`; here are those it lacks or does differently. Methods that change a value
 //! (`append`, `pop`, `update`) do not exist, as in the sandbox that `transformers` uses.
 
-use crate::{python, view};
+use crate::{python, python::invalid, view};
 use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
-use minijinja::{Error, ErrorKind, State, Value};
+use minijinja::{Error, State, Value};
 use minijinja_contrib::pycompat;
 
 /// What a string may grow to when it is padded.
@@ -150,10 +150,6 @@ fn list(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Er
     }
     let at = value.try_iter()?.position(|item| item == *what);
     at.map(|at| Some(at.into())).ok_or_else(|| invalid("index: the value is not in the list"))
-}
-
-fn invalid(problem: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, problem)
 }
 
 /// What Python takes for white space: Unicode's, and four separators of ASCII.

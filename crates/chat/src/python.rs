@@ -3,10 +3,15 @@
 use crate::view::{self, View};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 /// How deep values may nest when they are written.
 pub const MAX_DEPTH: usize = 200;
+
+/// The error of an operation that its values do not allow.
+pub fn invalid(problem: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, problem)
+}
 
 /// Whether the engine would write this value in another way than Python.
 pub fn needs_care(value: &Value) -> bool {
@@ -117,8 +122,7 @@ fn list(
 /// An error if a value nests too deep to be written.
 pub fn check_depth(depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
-        let problem = format!("expected a value of at most {MAX_DEPTH} levels");
-        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+        return Err(invalid(format!("expected a value of at most {MAX_DEPTH} levels")));
     }
     Ok(())
 }
@@ -205,9 +209,6 @@ pub fn indentation(value: &Value) -> Result<String, Error> {
     match (value.as_str(), value.as_i64()) {
         (Some(text), _) if text.len() <= 64 => Ok(text.into()),
         (None, Some(spaces)) if spaces <= 64 => Ok(" ".repeat(spaces.max(0) as usize)),
-        _ => Err(Error::new(
-            ErrorKind::InvalidOperation,
-            "expected an indent of at most 64 spaces, or a short text",
-        )),
+        _ => Err(invalid("expected an indent of at most 64 spaces, or a short text")),
     }
 }

@@ -4,7 +4,7 @@ use crate::error::Raised;
 use crate::json::to_template;
 use crate::{DateTime, Error, Message, Result, filters, methods, source, stack};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value};
+use minijinja::{Environment, ErrorKind, State, UndefinedBehavior, Value};
 use serde_json::Map;
 
 /// Longest template that is taken; the longest in use are below 40 KB.
@@ -84,7 +84,11 @@ impl Template {
         let mut env = self.env.clone();
         env.set_fuel(Some(budget));
         let now = options.now;
-        env.add_function("strftime_now", move |format: &str| now.format(format));
+        env.add_function("strftime_now", move |state: &State, format: &str| {
+            // A code of two bytes becomes up to 24; paid before it is written.
+            state.consume_fuel(format.len() as u64 / 5)?;
+            Ok::<_, minijinja::Error>(now.format(format))
+        });
         stack::run(STACK_BYTES, || {
             let text = env.get_template(NAME).and_then(|template| template.render(to_template(&variables)));
             text.map_err(|error| Error::from_engine(&error, budget))

@@ -78,6 +78,7 @@ fn no_template_runs_on_or_grows_without_end() {
         "{% set x = 'a' * 100000 %}{{ ([x] * 100000) | tojson }}",
         "{% set x = 'a' * 100000 %}{{ ([x] * 100000) | join }}",
         "{% set x = 'a' * 100000 %}{{ x.replace('a', x) }}",
+        "{% set x = '%c' * 8000000 %}{{ strftime_now(x) | length }}",
         "{% set x = 'a\\n' * 100000 %}{{ x | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64) | indent(64)}}",
         "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
         "{% macro m(n) %}{% for i in [1, 2] %}{{ m(n + 1) }}{% endfor %}{% endmacro %}{{ m(0) }}",
