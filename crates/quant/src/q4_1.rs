@@ -37,10 +37,7 @@ impl Codec for Q4_1 {
 impl Encode for Q4_1 {
     fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, block) in row.chunks_exact(32).zip(out.chunks_exact_mut(20)) {
-            let (min, max) = search::range(x);
-            let d = (max - min) / 15.0;
-            let inverse = search::inverse(d);
-            let codes: [u8; 32] = std::array::from_fn(|j| ((x[j] - min) * inverse + 0.5).min(15.0) as u8);
+            let (d, min, codes) = search::over_range(x, 15);
             put_f16(block, 0, d);
             put_f16(block, 2, min);
             put_half_split(&codes, &mut block[4..]);

@@ -41,10 +41,7 @@ impl Codec for Q5_1 {
 impl Encode for Q5_1 {
     fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, block) in row.chunks_exact(32).zip(out.chunks_exact_mut(24)) {
-            let (min, max) = search::range(x);
-            let d = (max - min) / 31.0;
-            let inverse = search::inverse(d);
-            let codes: [u8; 32] = std::array::from_fn(|j| ((x[j] - min) * inverse + 0.5).min(31.0) as u8);
+            let (d, min, codes) = search::over_range(x, 31);
             put_f16(block, 0, d);
             put_f16(block, 2, min);
             block[4..8].copy_from_slice(&fifth_bits(&codes).to_le_bytes());

@@ -38,6 +38,15 @@ pub fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }
 
+/// Scale, minimum and codes in `0..=top` for which `x` is about `scale * code + minimum`: evenly over the whole range.
+pub fn over_range(x: &[f32], top: u8) -> (f32, f32, [u8; 32]) {
+    let (min, max) = range(x);
+    let scale = (max - min) / f32::from(top);
+    let inverse = inverse(scale);
+    let code = |j: usize| ((x[j] - min) * inverse + 0.5).min(f32::from(top)) as u8;
+    (scale, min, std::array::from_fn(code))
+}
+
 /// The candidates of [`scale_and_min`].
 pub struct Steps {
     /// What the first candidate adds to the largest code.
