@@ -4,6 +4,7 @@
 mod ci;
 mod fetch;
 mod fuzz;
+mod picture;
 mod run;
 mod tidy;
 
@@ -14,7 +15,8 @@ const HELP: &str = "cargo xtask COMMAND
   tidy            the arrows between crates, the registries, where unsafe may stand
   fetch           real models, vocabularies and templates for tests, by name and hash
   fuzz [SECONDS]  every fuzz target for so long (60)
-  neon            the kernels' tests for aarch64, under qemu";
+  neon            the kernels' tests for aarch64, under qemu
+  picture         the README's picture, from a real run";
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("fuzz: expected seconds, found `{seconds}`")),
         },
         ["neon"] => run::neon(),
+        ["picture"] => picture::run(),
         _ => Err(HELP.into()),
     };
     match result {
