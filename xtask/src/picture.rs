@@ -13,18 +13,8 @@ const LINE: usize = 20;
 /// # Errors
 /// If the command fails or the file cannot be written.
 pub fn run() -> Result<(), String> {
-    let args = [
-        "run",
-        "--release",
-        "--quiet",
-        "--",
-        "run",
-        "Tell me a story about a lost kite.",
-        "--seed",
-        "3",
-        "-n",
-        "150",
-    ];
+    let args =
+        ["run", "--release", "--quiet", "--", "run", "Tell me a story about a brave fox.", "--seed", "1"];
     let out = command("cargo", &args).output().map_err(|e| format!("cargo: {e}"))?;
     let (story, figures) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     if !out.status.success() {
@@ -36,7 +26,7 @@ pub fn run() -> Result<(), String> {
     lines.extend(wrap(figures.trim()).map(|line| ("#8a8fa3", line)));
     let (width, height) = (COLUMNS as f64 * CHAR + 32.0, lines.len() * LINE + 32);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"ui-monospace, \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height}\" font-family=\"ui-monospace, \
          Menlo, Consolas, monospace\" font-size=\"14\">\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#20222c\"/>\n"
     );
     for (i, (colour, line)) in lines.iter().enumerate() {
