@@ -76,6 +76,9 @@ const FLOATS: &[&str] = &[
     "general.sampling.penalty_repeat",
 ];
 
+/// Rotated numbers of a head; more are a mistake.
+const MAX_ROTATED: usize = 1 << 14;
+
 /// The keys of a model without those of its tokenizer, and what the user should know.
 ///
 /// # Errors
@@ -119,7 +122,7 @@ pub(super) fn entries(checkpoint: &Checkpoint) -> Result<(Vec<Entry>, Vec<String
 /// What the rotary frequencies are divided by, for the kind of scaling that GGUF files hold as a tensor.
 ///
 /// # Errors
-/// If a parameter is missing.
+/// If a parameter is missing, or more numbers are rotated than a head can have.
 pub(super) fn rope_factors(m: &Metadata) -> Result<Option<Vec<f32>>, Error> {
     if !is_llama3(m)? {
         return Ok(None);
@@ -130,6 +133,10 @@ pub(super) fn rope_factors(m: &Metadata) -> Result<Option<Vec<f32>>, Error> {
     let low = m.f32_or("rope.scaling.low_freq_factor", 1.0).map(f64::from)?;
     let high = m.f32_or("rope.scaling.high_freq_factor", 4.0).map(f64::from)?;
     let width = m.usize("rope.dimension_count")?;
+    if width > MAX_ROTATED {
+        let what = format!("key `rope.dimension_count`: expected at most {MAX_ROTATED}, found {width}");
+        return Err(Error::new(Kind::Load, what));
+    }
     let divisor = |i: usize| {
         let turns = original * base.powf(-2.0 * i as f64 / width as f64) / TAU;
         let short = ((turns - low) / (high - low)).clamp(0.0, 1.0);
@@ -291,5 +298,9 @@ mod tests {
         assert!(factors.is_sorted());
         let (entries, _) = entries(&c).unwrap();
         assert!(!entries.iter().any(|e| e.key.contains("scaling")));
+
+        let mut huge = c.metadata;
+        huge.set("rope.dimension_count", usize::MAX);
+        assert!(rope_factors(&huge).unwrap_err().to_string().contains("rope.dimension_count"));
     }
 }

@@ -51,7 +51,7 @@ fn interleaved(name: &str, dims: &[usize], heads: usize, rotated: usize) -> Resu
 fn tiled(base: &str, dims: &[usize], m: &Metadata) -> Result<Option<Vec<usize>>, Error> {
     let (keys, values) = (m.usize("ssm.group_count")?, m.usize("ssm.time_step_rank")?);
     let (key_width, inner) = (m.usize("ssm.state_size")?, m.usize("ssm.inner_size")?);
-    if keys == values || keys == 0 || !values.is_multiple_of(keys) {
+    if keys == values || keys == 0 || values == 0 || !values.is_multiple_of(keys) {
         return Ok(None);
     }
     let (width, before) = match base {
@@ -129,8 +129,11 @@ mod tests {
         ];
         let mut m = metadata(&huge);
         m.set("ssm.v_order", "grouped");
-        for name in ["delta.qkv", "delta.z", "delta.decay"] {
-            assert!(order(name, &[8, 4], "qwen35", &m).unwrap().rows.is_none());
+        for values in [1 << 63, 0usize] {
+            m.set("ssm.time_step_rank", values);
+            for name in ["delta.qkv", "delta.z", "delta.decay"] {
+                assert!(order(name, &[8, 4], "qwen35", &m).unwrap().rows.is_none());
+            }
         }
     }
 }

@@ -32,8 +32,8 @@ const FALLBACK: &[(&str, &str)] = &[
 /// Parts of names of matrices that decide too much, or are too small, to be rounded.
 const NEVER: &[&str] = &["_norm.", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv"];
 
-/// Encodings of activations and of exact numbers: they have encoders, but no file has matrices in them.
-const NOT_FOR_FILES: &[&str] = &["q8_1", "q8_k", "f64"];
+/// An encoding of activations and one of exact numbers: they have encoders, but no file has matrices in them.
+const NOT_FOR_FILES: &[&str] = &["q8_k", "f64"];
 
 /// Below this many bits a weight, the output matrix gets more.
 const HEAD_BITS: f64 = 6.0;
