@@ -1,21 +1,8 @@
 //! A model says the same after `quantize` has put it into another container, and nearly the same in fewer bits.
 
 use nibble_api::{Activations, EncodeOptions, KvType, Model, Options, QuantizeOptions, Registry, quantize};
-use nibble_testkit::workspace_root;
-use std::{
-    fs,
-    ops::ControlFlow,
-    path::{Path, PathBuf},
-};
-
-/// Every model in `golden/models`.
-fn models() -> Vec<PathBuf> {
-    let folder = fs::read_dir(workspace_root().join("golden/models")).unwrap();
-    let mut models: Vec<_> = folder.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
-    models.sort();
-    assert!(models.len() > 10);
-    models
-}
+use nibble_testkit::{golden, workspace_root};
+use std::{fs, ops::ControlFlow, path::Path};
 
 fn written(model: &Path, to: &str, use_it: impl FnOnce(&Path)) {
     let name =
@@ -60,7 +47,7 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
 
 #[test]
 fn another_container_changes_no_answer() {
-    for path in models() {
+    for path in golden::models() {
         let before = open(&path);
         written(&path, "f32", |output| {
             let after = open(output);

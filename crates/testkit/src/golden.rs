@@ -1,8 +1,8 @@
 //! Golden logits: `golden.json` files as Hugging Face transformers made them, and how to compare with them.
 
-use crate::runner::Runner;
+use crate::{runner::Runner, workspace_root};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The largest difference to float32 transformers that still counts as the same computation.
 pub const TOLERANCE: f32 = 2e-3;
@@ -31,6 +31,51 @@ pub struct Difference {
     pub max: f32,
     /// At which position.
     pub position: usize,
+}
+
+/// Folders in `dir` with a `golden.json`, sorted.
+///
+/// # Panics
+/// If `dir` cannot be read.
+pub fn folders(dir: &Path) -> Vec<PathBuf> {
+    let mut folders = entries(dir);
+    folders.retain(|path| path.join("golden.json").is_file());
+    folders
+}
+
+/// The models of `golden/models`, each a folder with a `golden.json`.
+///
+/// # Panics
+/// If there are only a few: they are ours.
+pub fn models() -> Vec<PathBuf> {
+    let folders = folders(&workspace_root().join("golden/models"));
+    assert!(folders.len() > 10, "{folders:?}");
+    folders
+}
+
+/// The files of `golden/gguf` and their golden files: that of the model each was made from, its own if it is rounded.
+///
+/// # Panics
+/// If there are only a few: they are ours.
+pub fn gguf_files() -> Vec<(PathBuf, PathBuf)> {
+    let root = workspace_root().join("golden");
+    let mut files = entries(&root.join("gguf"));
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+    assert!(files.len() > 8, "{files:?}");
+    let golden = |path: &PathBuf| {
+        let own = path.with_extension("golden.json");
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name in UTF-8");
+        let (model, _encoding) = stem.rsplit_once('-').expect("NAME-TYPE.gguf");
+        if own.is_file() { own } else { root.join("models").join(model).join("golden.json") }
+    };
+    files.into_iter().map(|path| (path.clone(), golden(&path))).collect()
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths
 }
 
 /// Reads a golden file.

@@ -5,7 +5,7 @@
 use nibble_backend::{Backend, Limits, PAGE_LEN, Plan, Sequence, Step};
 use nibble_backend_cpu::{Cpu, CpuOptions};
 use nibble_model::Model;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The model at `path`.
 pub fn open(path: &Path) -> Model {
@@ -16,14 +16,6 @@ pub fn open(path: &Path) -> Model {
 /// The golden model of that name.
 pub fn golden_model(name: &str) -> Model {
     open(&nibble_testkit::workspace_root().join("golden/models").join(name))
-}
-
-/// Folders in `dir` with a file `golden`, sorted.
-pub fn folders(dir: &Path, golden: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let mut folders: Vec<_> = entries.filter(|path| path.join(golden).is_file()).collect();
-    folders.sort();
-    folders
 }
 
 /// A device with so many threads.
