@@ -51,11 +51,3 @@ pub(crate) fn open(name: &str, threads: Option<usize>, isa: Option<&str>) -> Res
     })?;
     (entry.open)(threads, isa)
 }
-
-/// Bytes of memory that can be had without swapping, if the system says.
-pub fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}

@@ -100,12 +100,13 @@ mod model;
 mod quantize;
 mod vocab;
 
-pub use device::{BACKENDS, BackendEntry, Open, available_memory};
+pub use device::{BACKENDS, BackendEntry, Open};
 pub use error::{Error, Kind};
 pub use model::{Model, Options};
 pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
 
 pub use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan};
+pub use nibble_backend_cpu::available_memory;
 pub use nibble_chat::Message;
 pub use nibble_engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
 pub use nibble_format::{Checkpoint, replace};
@@ -114,5 +115,5 @@ pub use nibble_model::Config;
 pub use nibble_quant::{
     Codec, Encode, Encoded, Group, Kind as CodecKind, Registry, Spec, Unpacked, decode_unpacked,
 };
-pub use nibble_sampler::{SamplerParams, parse_order};
+pub use nibble_sampler::{SamplerParams, log_sum_exp, parse_order};
 pub use nibble_tokenizer::{EncodeOptions, Tokenizer};

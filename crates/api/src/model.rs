@@ -209,7 +209,7 @@ impl Model {
 
 /// Refuses what needs more than the budget.
 fn check_budget(memory: &Memory, limits: &Limits, budget: Option<u64>) -> Result<(), Error> {
-    let Some(available) = budget.or_else(device::available_memory) else { return Ok(()) };
+    let Some(available) = budget.or_else(nibble_backend_cpu::available_memory) else { return Ok(()) };
     let needed = memory.own();
     if needed <= available {
         return Ok(());

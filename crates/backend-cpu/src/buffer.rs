@@ -21,7 +21,7 @@ impl Buffer {
             return Ok(Self { map: None, bytes });
         }
         let refuse = |available| Error::Memory { what: what.into(), needed: bytes as u64, available };
-        if let Some(available) = available_bytes().filter(|&a| a < bytes as u64) {
+        if let Some(available) = available_memory().filter(|&a| a < bytes as u64) {
             return Err(refuse(available));
         }
         let mut map = MmapMut::map_anon(bytes).map_err(|_| refuse(0))?;
@@ -49,12 +49,12 @@ impl Buffer {
     }
 }
 
-/// Bytes that the system can still give, where it says so.
-fn available_bytes() -> Option<u64> {
+/// Bytes of memory that can be had without swapping, if the system says.
+pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+    kib.checked_mul(1024)
 }
 
 #[cfg(test)]

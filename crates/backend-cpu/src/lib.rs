@@ -31,5 +31,6 @@ mod route;
 mod short_conv;
 mod sizes;
 
+pub use buffer::available_memory;
 pub use cpu::{Cpu, CpuOptions};
 pub use kernels::{Isa, own_kernels};

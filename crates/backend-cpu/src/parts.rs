@@ -45,7 +45,7 @@ impl<'a, T> Parts<'a, T> {
     ///
     /// # Panics
     /// If `range` is not inside the slice.
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "the caller promises that no other part overlaps")]
     pub unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         // SAFETY: the range lies inside the borrowed slice; the caller promises that no other part overlaps.

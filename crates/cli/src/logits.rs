@@ -1,7 +1,7 @@
 //! `nibble logits`: the logits of every position of a prompt.
 
 use crate::{args::LogitsArgs, run::open, terminal};
-use nibble_api::{Error, Kind, Options};
+use nibble_api::{Error, Kind, Options, log_sum_exp};
 
 /// Rows of logits held at once.
 const WANTED: usize = 32;
@@ -88,11 +88,6 @@ fn largest(row: &[f32], n: usize) -> Vec<(usize, f32)> {
     all
 }
 
-fn log_sum_exp(row: &[f32]) -> f64 {
-    let max = row.iter().fold(f64::NEG_INFINITY, |max, &x| max.max(f64::from(x)));
-    max + row.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +96,5 @@ mod tests {
     fn the_largest_come_first_and_ties_by_id() {
         assert_eq!(largest(&[1.0, 3.0, 2.0, 3.0], 3), [(1, 3.0), (3, 3.0), (2, 2.0)]);
         assert_eq!(largest(&[1.0], 10), [(0, 1.0)]);
-        assert!((log_sum_exp(&[0.0, 0.0]) - 2f64.ln()).abs() < 1e-12);
     }
 }

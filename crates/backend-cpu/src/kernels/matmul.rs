@@ -305,12 +305,6 @@ impl Kernel {
         if matches!(self.path, Path::Float) { Forms::FLOATS } else { Forms::CODES }
     }
 
-    /// Whether the codec has kernels of its own here, rather than being unpacked first.
-    pub fn is_direct(&self) -> bool {
-        matches!(self.path, Path::Direct(_))
-            || matches!(self.path, Path::Float) && float::reads_in_place(self.codec)
-    }
-
     /// Computes the outputs `rows` of `weight` for all of `x`: `y[t, n] = sum over k of weight[n, k] * x[t, k]`.
     ///
     /// Every output has the same bits for every instruction set, split of the rows, and neighbours in `x`.
