@@ -72,16 +72,6 @@ impl Metadata {
         Ok(self.find_int(key)?.unwrap_or(default))
     }
 
-    /// A `u32`, for token ids.
-    pub fn u32(&self, key: &str) -> Result<u32, Error> {
-        self.find_int(key)?.ok_or_else(|| missing(key, "an integer"))
-    }
-
-    /// A `u64`.
-    pub fn u64(&self, key: &str) -> Result<u64, Error> {
-        self.find_int(key)?.ok_or_else(|| missing(key, "an integer"))
-    }
-
     /// A finite number, if the key is there.
     pub fn find_f32(&self, key: &str) -> Result<Option<f32>, Error> {
         self.find(
@@ -117,11 +107,6 @@ impl Metadata {
                 _ => None,
             },
         )
-    }
-
-    /// A switch, `default` if the key is absent.
-    pub fn bool_or(&self, key: &str, default: bool) -> Result<bool, Error> {
-        Ok(self.find_bool(key)?.unwrap_or(default))
     }
 
     /// Text, if the key is there.
@@ -199,18 +184,6 @@ impl Metadata {
         self.find_texts(key)?.ok_or_else(|| missing(key, "a list of texts"))
     }
 
-    /// A size that may differ from layer to layer: one integer for all, or a list with one for each of `layers`.
-    pub fn per_layer(&self, key: &str, layers: usize) -> Result<Vec<usize>, Error> {
-        if let Some(Value::Ints(list)) = self.get(key) {
-            let sizes: Option<Vec<usize>> = list.iter().map(|&n| usize::try_from(n).ok()).collect();
-            return sizes.filter(|sizes| sizes.len() == layers).ok_or_else(|| {
-                Problem::expected(format!("{layers} sizes, one a layer"), brief(&Value::Ints(list.clone())))
-                    .at(place(key))
-            });
-        }
-        Ok(vec![self.usize(key)?; layers])
-    }
-
     fn find<'a, T>(
         &'a self,
         key: &str,
@@ -221,7 +194,7 @@ impl Metadata {
             None => Ok(None),
             Some(value) => match read(value) {
                 Some(read) => Ok(Some(read)),
-                None => Err(Problem::expected(expected(), brief(value)).at(place(key))),
+                None => Err(Problem::expected(expected(), value).at(place(key))),
             },
         }
     }
@@ -233,11 +206,6 @@ fn place(key: &str) -> String {
 
 fn missing(key: &str, what: &str) -> Error {
     Problem::Missing(what.to_owned()).at(place(key))
-}
-
-/// A value in a few words, for messages.
-fn brief(value: &Value) -> String {
-    value.to_string()
 }
 
 impl fmt::Display for Value {
@@ -312,21 +280,11 @@ mod tests {
     fn integers_are_read_whatever_their_width() {
         let mut m = Metadata::default();
         m.set("a", u64::MAX);
-        assert_eq!(m.u64("a").unwrap(), u64::MAX);
-        assert!(m.u32("a").is_err());
+        assert_eq!(m.find_int("a").unwrap(), Some(u64::MAX));
+        assert!(m.find_int::<u32>("a").is_err());
         m.set("b", true);
         assert_eq!(m.usize("b").unwrap(), 1);
         m.set("c", 3usize);
         assert_eq!(m.f32("c").unwrap(), 3.0);
-    }
-
-    #[test]
-    fn a_size_is_one_for_all_layers_or_one_for_each() {
-        let mut m = Metadata::default();
-        m.set("attention.head_count_kv", 2usize);
-        assert_eq!(m.per_layer("attention.head_count_kv", 3).unwrap(), [2, 2, 2]);
-        m.set("attention.head_count_kv", vec![1i64, 2, 3]);
-        assert_eq!(m.per_layer("attention.head_count_kv", 3).unwrap(), [1, 2, 3]);
-        assert!(m.per_layer("attention.head_count_kv", 4).is_err());
     }
 }

@@ -4,7 +4,7 @@ use crate::Value;
 
 /// The types of values, with the ids of the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ValueType {
     U8 = 0,
     I8 = 1,

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Error, Problem, Type42, Value};
 use nibble_quant::{Encoded, Registry, byte_len};
-use nibble_tensor::{Bytes, Shape};
+use nibble_tensor::{Bytes, MAX_DIMS, Shape};
 use std::{
     collections::HashSet,
     ops::Range,
@@ -18,7 +18,6 @@ pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 /// A larger alignment only serves to make files large.
 const MAX_ALIGNMENT: u64 = 1 << 16;
-const MAX_DIMS: u32 = 4;
 /// The smallest key with a value, and the smallest tensor info, in bytes.
 const SMALLEST_ENTRY: u64 = 13;
 const SMALLEST_INFO: u64 = 24;
@@ -185,7 +184,7 @@ fn infos(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<TensorInfo>, Error> 
 
 fn info(cursor: &mut Cursor<'_>, name: String) -> Result<TensorInfo, Problem> {
     let n_dims = cursor.u32("the number of dimensions")?;
-    if n_dims > MAX_DIMS {
+    if n_dims > MAX_DIMS as u32 {
         return Err(Problem::expected(format!("at most {MAX_DIMS} dimensions"), n_dims));
     }
     let mut dims = Vec::with_capacity(n_dims as usize);
