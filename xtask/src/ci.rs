@@ -2,7 +2,7 @@
 
 use crate::{
     fetch, fuzz,
-    run::{cargo, neon},
+    run::{cargo, command, neon, run as run_command},
     tidy,
 };
 
@@ -16,6 +16,9 @@ pub fn run() -> Result<(), String> {
     fetch::run()?;
     neon()?;
     fuzz::run(FUZZ_SECONDS)?;
+    let mut documentation = command("cargo", &["doc", "--workspace", "--no-deps"]);
+    documentation.env("RUSTDOCFLAGS", "-D warnings");
+    run_command(documentation)?;
     cargo(&["test", "--workspace", "--doc"])?;
     // Last, because its closing line is what readers of the log look for.
     cargo(&["nextest", "run", "--workspace"])

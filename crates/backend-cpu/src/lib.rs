@@ -1,7 +1,7 @@
 //! The CPU backend: integer dot products on encoded weights, SIMD kernels, the thread pool.
 //!
-//! A graph becomes a [`program`]: a list of tasks over buffers of one arena, fused where that saves passes over memory
-//! ([`fuse`], [`layout`]). A step runs the tasks in order ([`exec`]); each is a region of the thread [`pool`], cut by
+//! A graph becomes a `program`: a list of tasks over buffers of one arena, fused where that saves passes over memory
+//! (`fuse`, `layout`). A step runs the tasks in order (`exec`); each is a region of the thread `pool`, cut by
 //! rows or columns of its result and never along a sum, so neither threads nor neighbours change a bit of it.
 //! Weights are read in place from the bytes of their file; everything else is reserved when a graph is compiled.
 

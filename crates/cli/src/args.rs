@@ -222,7 +222,7 @@ pub struct TokenizeArgs {
     /// From ids (separated by commas or spaces) to text
     #[arg(long)]
     pub decode: bool,
-    /// Add no tokens in front or behind, and take <special> words as plain text
+    /// Add no tokens in front or behind, and take `<special>` words as plain text
     #[arg(long)]
     pub plain: bool,
 }
