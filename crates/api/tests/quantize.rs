@@ -7,43 +7,13 @@ use nibble_format::{
 };
 use nibble_quant::{CODECS, Encoded, codec};
 use nibble_tensor::Shape;
-use nibble_testkit::{shared_dir, uniform, workspace_root};
+use nibble_testkit::{TempDir, shared_dir, uniform, workspace_root};
 use std::{
     collections::HashMap,
     fs,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
-
-/// A folder of one test, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("nibble-quantize-{test}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(&self.0)
-            .unwrap()
-            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
-    }
-}
 
 /// The tensors of the small model that the tests write: name, shape, seed.
 const TENSORS: &[(&str, &[usize], u64)] = &[
@@ -114,7 +84,7 @@ fn writable() -> Vec<&'static str> {
 
 #[test]
 fn every_encoding_is_written_as_its_codec_rounds() {
-    let folder = Folder::new("codecs");
+    let folder = TempDir::new("quantize-codecs");
     let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
     small_model(&input);
     for name in writable() {
@@ -148,7 +118,7 @@ fn every_encoding_is_written_as_its_codec_rounds() {
 
 #[test]
 fn keys_are_kept_as_they_are_but_for_what_changes() {
-    let folder = Folder::new("keys");
+    let folder = TempDir::new("quantize-keys");
     let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
     small_model(&input);
     run(&input, &output, &options("q8_0")).unwrap();
@@ -161,7 +131,7 @@ fn keys_are_kept_as_they_are_but_for_what_changes() {
 
 #[test]
 fn shards_become_one_file() {
-    let folder = Folder::new("shards");
+    let folder = TempDir::new("quantize-shards");
     for (index, half) in TENSORS.chunks(4).enumerate() {
         let mut entries = if index == 0 { keys() } else { vec![] };
         for (key, value) in [("no", index), ("count", 2), ("tensors.count", TENSORS.len())] {
@@ -184,17 +154,17 @@ fn shards_become_one_file() {
 
 #[test]
 fn an_output_is_never_replaced_by_accident() {
-    let folder = Folder::new("replace");
+    let folder = TempDir::new("quantize-replace");
     let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
     small_model(&input);
     fs::write(&output, "precious").unwrap();
     let force = QuantizeOptions { force: true, ..options("q8_0") };
-    let roundabout = folder.0.join(".").join("in.gguf");
+    let roundabout = folder.path().join(".").join("in.gguf");
     for (output, options, says) in [
         (&output, options("q8_0"), "--force"),
         (&input, force.clone(), "is the input"),
         (&roundabout, force.clone(), "is the input"),
-        (&folder.0, force.clone(), "found a directory"),
+        (&folder.path().to_owned(), force.clone(), "found a directory"),
     ] {
         let error = run(&input, output, &options).unwrap_err();
         assert_eq!(error.kind, Kind::Usage, "{error}");
@@ -208,7 +178,7 @@ fn an_output_is_never_replaced_by_accident() {
 
 #[test]
 fn a_damaged_input_leaves_no_output() {
-    let folder = Folder::new("damaged");
+    let folder = TempDir::new("quantize-damaged");
     let input = folder.file("in.gguf");
     small_model(&input);
     let whole = fs::read(&input).unwrap();
@@ -236,7 +206,7 @@ fn a_damaged_input_leaves_no_output() {
 
 #[test]
 fn numbers_that_cannot_be_kept_are_refused() {
-    let folder = Folder::new("numbers");
+    let folder = TempDir::new("quantize-numbers");
     let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
     for (bad, to, kind, says) in [
         (f32::NAN, "q8_0", Kind::Load, "row 1 holds a number that is not finite"),
@@ -263,7 +233,7 @@ fn numbers_that_cannot_be_kept_are_refused() {
 
 #[test]
 fn work_can_be_stopped_and_leaves_nothing() {
-    let folder = Folder::new("stopped");
+    let folder = TempDir::new("quantize-stopped");
     let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
     small_model(&input);
     let mut seen = vec![];
@@ -278,7 +248,7 @@ fn work_can_be_stopped_and_leaves_nothing() {
 
 #[test]
 fn what_is_quantized_already_is_copied_or_told() {
-    let folder = Folder::new("twice");
+    let folder = TempDir::new("quantize-twice");
     let [f32, q8_0, again, q4_0] = ["f32", "q8_0", "again", "q4_0"].map(|name| folder.file(name));
     small_model(&f32);
     run(&f32, &q8_0, &options("q8_0")).unwrap();
@@ -293,7 +263,7 @@ fn what_is_quantized_already_is_copied_or_told() {
 
 #[test]
 fn rows_that_split_a_block_fall_back_and_are_told() {
-    let folder = Folder::new("fallback");
+    let folder = TempDir::new("quantize-fallback");
     let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
     let tensors = vec![
         tensor("a.weight", &[2, 96], "f32", &uniform(1, 192)),
@@ -315,7 +285,7 @@ fn rows_that_split_a_block_fall_back_and_are_told() {
 
 #[test]
 fn ternary_matrices_with_a_factor_stay_as_they_are() {
-    let folder = Folder::new("ternary");
+    let folder = TempDir::new("quantize-ternary");
     let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
     let tensors = vec![
         tensor("blk.0.attn_q.weight", &[2, 256], "tq2_0", &uniform(1, 512)),
@@ -336,7 +306,7 @@ fn tensors_of(path: &Path) -> HashMap<String, Encoded> {
 
 #[test]
 fn column_weights_reach_the_rounding_of_each_matrix() {
-    let folder = Folder::new("imatrix");
+    let folder = TempDir::new("quantize-imatrix");
     let [input, output, weights] = ["in.gguf", "out.gguf", "weights.gguf"].map(|name| folder.file(name));
     small_model(&input);
     let importance = |seed, n| uniform(seed, n).iter().map(|x| 4.0 * x * x + 0.01).collect::<Vec<f32>>();
@@ -406,7 +376,7 @@ fn converted() -> Vec<(PathBuf, PathBuf, String)> {
 fn checkpoints_become_what_the_converter_of_llama_cpp_makes_of_them() {
     // Descriptions, a default, and what other keys say.
     let unneeded = ["general.name", "general.size_label", "tokenizer.ggml.add_space_prefix"];
-    let folder = Folder::new("converter");
+    let folder = TempDir::new("quantize-converter");
     let output = folder.file("out.gguf");
     for (model, path, encoding) in converted() {
         let summary = run(&model, &output, &QuantizeOptions { force: true, ..options(&encoding) }).unwrap();
@@ -442,7 +412,7 @@ fn the_story_model_is_what_its_note_says() {
     let file = read(&story);
     assert!(matches!(file.get("tokenizer.chat_template"), Some(Value::Text(t)) if t.contains("im_start")));
     let Some(shared) = shared_dir() else { return };
-    let folder = Folder::new("story");
+    let folder = TempDir::new("quantize-story");
     run(&shared.join("tiny/tiny-llama"), &folder.file("story.gguf"), &options("q8_0")).unwrap();
     let same = fs::read(folder.file("story.gguf")).unwrap() == fs::read(&story).unwrap();
     assert!(same, "the command in assets/README.md makes another file than assets/story.gguf");

@@ -1,5 +1,6 @@
 //! The command from outside: what goes to which stream, and exit codes.
 
+use nibble_testkit::TempDir;
 use std::{
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -22,32 +23,15 @@ fn stderr(output: &Output) -> String {
 fn golden(name: &str) -> String {
     let path = nibble_testkit::workspace_root().join("golden").join(name);
     assert!(path.exists(), "{} is part of the repository", path.display());
+    text(path)
+}
+
+fn text(path: PathBuf) -> String {
     path.to_string_lossy().into_owned()
 }
 
 fn json(output: &Output) -> serde_json::Value {
     serde_json::from_str(&stdout(output)).unwrap()
-}
-
-/// A folder that is gone after the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("nibble-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -98,8 +82,8 @@ fn tokens_are_a_prompt_and_stop_strings_end_the_answer() {
 
 #[test]
 fn exit_codes_say_what_kind_of_failure_it_was() {
-    let scratch = Scratch::new("codes");
-    let broken = scratch.path("broken.gguf");
+    let scratch = TempDir::new("command-codes");
+    let broken = text(scratch.file("broken.gguf"));
     std::fs::write(&broken, b"GGUF\x03\0\0\0not a model").unwrap();
     let model = golden("gguf/llama-f32.gguf");
     let cases: [(&[&str], i32, &str); 7] = [
@@ -134,8 +118,8 @@ fn inspect_knows_encodings_memory_and_the_graph() {
 
 #[test]
 fn logits_agree_between_json_and_safetensors_and_with_chunks() {
-    let scratch = Scratch::new("logits");
-    let (model, file) = (golden("gguf/llama-f32.gguf"), scratch.path("l.safetensors"));
+    let scratch = TempDir::new("command-logits");
+    let (model, file) = (golden("gguf/llama-f32.gguf"), text(scratch.file("l.safetensors")));
     let base = ["logits", &model, "--tokens", "1,2,3,4,5,6,7,8,9", "--activations", "f32"];
     let value = json(&nibble(&[&base[..], &["--json", "--top", "3", "--out", &file]].concat()));
     let top = value["top"].as_array().unwrap();
@@ -158,8 +142,8 @@ fn logits_agree_between_json_and_safetensors_and_with_chunks() {
 
 #[test]
 fn tokenize_goes_both_ways() {
-    let scratch = Scratch::new("tokenize");
-    let model = scratch.path("story.gguf");
+    let scratch = TempDir::new("command-tokenize");
+    let model = text(scratch.file("story.gguf"));
     std::fs::copy(nibble_testkit::workspace_root().join("assets/story.gguf"), &model).unwrap();
     let text = "Once upon a time, ein Füchslein 🦊";
     let ids = stdout(&nibble(&["tokenize", &model, text]));

@@ -1,6 +1,7 @@
 //! The command in the hands of careless and hostile people: closed streams, pipes for files, signals, bad targets.
 #![cfg(unix)]
 
+use nibble_testkit::TempDir;
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Write},
@@ -9,35 +10,11 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-/// A folder that is gone after the test, with a small model in it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("nibble-hostile-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        fs::copy(golden(), dir.join("m.gguf")).unwrap();
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(&self.0)
-            .unwrap()
-            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A folder with a small model in it.
+fn folder(test: &str) -> TempDir {
+    let dir = TempDir::new(&format!("hostile-{test}"));
+    fs::copy(golden(), dir.file("m.gguf")).unwrap();
+    dir
 }
 
 fn golden() -> PathBuf {
@@ -93,8 +70,8 @@ fn a_closed_stderr_changes_neither_text_nor_exit_code() {
 
 #[test]
 fn a_pipe_is_refused_where_a_file_is_mapped() {
-    let scratch = Scratch::new("pipe");
-    let pipe = scratch.path("pipe.gguf");
+    let scratch = folder("pipe");
+    let pipe = scratch.file("pipe.gguf");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for text in ["inspect MODEL", "run MODEL --tokens 1"] {
         let output = nibble().args(args(text, &pipe)).output().unwrap();
@@ -105,8 +82,8 @@ fn a_pipe_is_refused_where_a_file_is_mapped() {
 
 #[test]
 fn an_output_may_be_the_model_itself_without_harm() {
-    let scratch = Scratch::new("self");
-    let model = scratch.path("m.gguf");
+    let scratch = folder("self");
+    let model = scratch.file("m.gguf");
     let output = nibble().args(args("logits MODEL --tokens 1,2,3 --out MODEL", &model)).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert_ne!(fs::read(&model).unwrap()[..4], *b"GGUF", "now they are logits");
@@ -115,9 +92,9 @@ fn an_output_may_be_the_model_itself_without_harm() {
 
 #[test]
 fn a_failed_command_leaves_no_output() {
-    let scratch = Scratch::new("fails");
-    let model = scratch.path("m.gguf");
-    let out = scratch.path("out");
+    let scratch = folder("fails");
+    let model = scratch.file("m.gguf");
+    let out = scratch.file("out");
     fs::write(&out, "old").unwrap();
     for text in ["logits MODEL --tokens 99999 --out", "quantize MODEL --to nothing --force"] {
         let output = nibble().args(args(text, &model)).arg(&out).output().unwrap();
@@ -129,8 +106,8 @@ fn a_failed_command_leaves_no_output() {
 
 #[test]
 fn a_path_need_not_be_text_but_a_prompt_must() {
-    let scratch = Scratch::new("bytes");
-    let model = scratch.path("x").with_file_name(std::ffi::OsStr::from_bytes(b"\xff\xfe.gguf"));
+    let scratch = folder("bytes");
+    let model = scratch.file("x").with_file_name(std::ffi::OsStr::from_bytes(b"\xff\xfe.gguf"));
     if fs::copy(golden(), &model).is_err() {
         return eprintln!("SKIPPED: this file system takes only text for names");
     }
@@ -145,8 +122,8 @@ fn a_path_need_not_be_text_but_a_prompt_must() {
 
 #[test]
 fn a_chat_template_fails_by_its_own_fault_or_by_the_messages() {
-    let scratch = Scratch::new("template");
-    let dir = scratch.path("model");
+    let scratch = folder("template");
+    let dir = scratch.file("model");
     fs::create_dir(&dir).unwrap();
     for entry in fs::read_dir(nibble_testkit::workspace_root().join("golden/models/llama")).unwrap() {
         let entry = entry.unwrap();
@@ -198,8 +175,8 @@ fn an_interrupt_while_nothing_is_answered_ends_the_program() {
 
 #[test]
 fn saving_a_conversation_never_harms_the_model_in_use() {
-    let scratch = Scratch::new("save");
-    let model = scratch.path("story.gguf");
+    let scratch = folder("save");
+    let model = scratch.file("story.gguf");
     fs::copy(nibble_testkit::workspace_root().join("assets/story.gguf"), &model).unwrap();
     let mut child = nibble().args(args("chat MODEL -n 3", &model)).stdin(Stdio::piped()).spawn().unwrap();
     let said = format!("hello\n/save {}\nhello\n/save /nowhere/x\n/save .\n/save\n", model.display());

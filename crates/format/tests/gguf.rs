@@ -9,8 +9,9 @@ use nibble_format::{
 };
 use nibble_quant::{Registry, codec};
 use nibble_testkit::Rng;
+use nibble_testkit::TempDir;
 use std::path::Path;
-use support::{Builder, TempDir};
+use support::Builder;
 
 fn opened(builder: &Builder) -> Result<Checkpoint, Error> {
     open_bytes(builder.build().into(), "test.gguf", &Registry::default())
@@ -372,8 +373,8 @@ fn an_ambiguous_type_42_needs_a_choice() {
         b.tensor("output_norm.weight", &[128], 42, &[0; 64]);
     });
     refused(&b, &["output_norm.weight", "64", "128", "fits both"]);
-    let dir = TempDir::new("type-42");
-    let path = dir.file("ambiguous.gguf", b.build());
+    let dir = TempDir::new("format-type-42");
+    let path = dir.write("ambiguous.gguf", b.build());
     for (type_42, name) in [(Type42::Blocks64, "q2_0"), (Type42::Blocks128, "pq2_0")] {
         let opened = open_with(&path, &Registry::default(), &OpenOptions { type_42 }).unwrap();
         assert_eq!(opened.tensors["norm"].name(), name);
@@ -431,16 +432,16 @@ fn shards(
         b.entry(b"split.no", 2, &number[i].to_le_bytes()).entry(b"split.count", 2, &counts[i].to_le_bytes());
         b.entry(b"split.tensors.count", 5, &total.to_le_bytes());
         b.tensor(names[i], &[8], 0, &[i as u8; 32]);
-        dir.file(&format!("m-{:05}-of-00003.gguf", i + 1), b.build());
+        dir.write(&format!("m-{:05}-of-00003.gguf", i + 1), b.build());
     }
-    dir.0.join("m-00001-of-00003.gguf")
+    dir.file("m-00001-of-00003.gguf")
 }
 
 #[test]
 fn shards_are_joined_and_must_belong_together() {
     let codecs = Registry::default();
     let names = ["token_embd.weight", "output.weight", "output_norm.weight"];
-    let dir = TempDir::new("split");
+    let dir = TempDir::new("format-split");
     let first = shards(&dir, [0, 1, 2], [3; 3], 3, names);
     let model = open(&first, &codecs).unwrap();
     assert_eq!(model.tensors.keys().collect::<Vec<_>>(), ["embed", "head", "norm"]);
@@ -451,9 +452,9 @@ fn shards_are_joined_and_must_belong_together() {
         let message = open(path, &codecs).unwrap_err().to_string();
         assert!(message.contains(word), "{message:?} does not say {word:?}");
     };
-    refused(&dir.0.join("m-00002-of-00003.gguf"), "open the first one");
-    refused(&dir.file("renamed.gguf", std::fs::read(&first).unwrap()), "-00001-of-00003.gguf");
-    std::fs::remove_file(dir.0.join("m-00003-of-00003.gguf")).unwrap();
+    refused(&dir.file("m-00002-of-00003.gguf"), "open the first one");
+    refused(&dir.write("renamed.gguf", std::fs::read(&first).unwrap()), "-00001-of-00003.gguf");
+    std::fs::remove_file(dir.file("m-00003-of-00003.gguf")).unwrap();
     refused(&first, "m-00003-of-00003.gguf");
     refused(&shards(&dir, [0, 1, 1], [3; 3], 3, names), "shard 3 of 3");
     refused(&shards(&dir, [0, 1, 2], [3, 3, 4], 3, names), "shard 3 of 3");
@@ -547,8 +548,8 @@ fn what_is_written_is_read_back() {
             WriteTensor::new("blk.0.ffn_up_exps.weight", [2, 3, 256], codec("q6_k"), &c),
         ]
     };
-    let dir = TempDir::new("round-trip");
-    let path = dir.0.join("model.gguf");
+    let dir = TempDir::new("format-round-trip");
+    let path = dir.file("model.gguf");
     write(&path, &entries, tensors()).unwrap();
     let file = open_files(&path, &Registry::default(), &OpenOptions::default()).unwrap().remove(0);
     assert_eq!(file.entries, entries);
@@ -565,13 +566,13 @@ fn what_is_written_is_read_back() {
 
 #[test]
 fn a_failed_write_leaves_nothing_behind() {
-    let dir = TempDir::new("failed-write");
-    let path = dir.0.join("model.gguf");
+    let dir = TempDir::new("format-failed-write");
+    let path = dir.file("model.gguf");
     for (bytes, found) in [(33, "found 33"), (35, "found more")] {
         let tensors = vec![WriteTensor::new("t", [32], codec("q8_0"), vec![0u8; bytes])];
         let message = write(&path, &[], tensors).unwrap_err().to_string();
         assert!(message.contains("tensor `t`") && message.contains(found), "{message}");
-        assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
     std::fs::write(&path, "old").unwrap();
     let broken = WriteTensor {
@@ -584,16 +585,16 @@ fn a_failed_write_leaves_nothing_behind() {
 
 #[test]
 fn other_paths_are_refused_with_what_was_found() {
-    let dir = TempDir::new("other");
+    let dir = TempDir::new("format-other");
     let refused = |path: &Path, word: &str| {
         let message = open(path, &Registry::default()).unwrap_err().to_string();
         assert!(message.contains(word), "{message:?} does not say {word:?}");
     };
-    refused(&dir.0, "without config.json");
-    refused(&dir.0.join("absent"), "absent");
-    refused(&dir.file("empty", ""), "an empty file");
-    refused(&dir.file("old.bin", "ggjt0000"), "ggjt");
-    refused(&dir.file("model.safetensors", b"\x08\0\0\0\0\0\0\0{}      "), "directory it is in");
+    refused(dir.path(), "without config.json");
+    refused(&dir.file("absent"), "absent");
+    refused(&dir.write("empty", ""), "an empty file");
+    refused(&dir.write("old.bin", "ggjt0000"), "ggjt");
+    refused(&dir.write("model.safetensors", b"\x08\0\0\0\0\0\0\0{}      "), "directory it is in");
 }
 
 #[test]

@@ -8,9 +8,9 @@ use nibble_format::{
 };
 use nibble_quant::Registry;
 use nibble_testkit::Rng;
+use nibble_testkit::TempDir;
 use serde_json::{Value as Json, json};
 use std::path::Path;
-use support::TempDir;
 
 fn header(text: &str, data: &[u8]) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes(), data].concat()
@@ -114,14 +114,14 @@ const NORM: &[(&str, &str, &[usize])] = &[("model.norm.weight", "BF16", &[64])];
 
 /// A directory with a configuration and one file of zeros.
 fn directory(dir: &TempDir, config: &Json, tensors: &[(&str, &str, &[usize])]) -> Result<Checkpoint, Error> {
-    dir.file("config.json", config.to_string());
-    dir.file("model.safetensors", zeros(tensors));
-    open(&dir.0, &Registry::default())
+    dir.write("config.json", config.to_string());
+    dir.write("model.safetensors", zeros(tensors));
+    open(dir.path(), &Registry::default())
 }
 
 #[test]
 fn schemes_that_are_not_supported_are_refused_by_name() {
-    let dir = TempDir::new("schemes");
+    let dir = TempDir::new("format-schemes");
     let refused = |config: &Json, tensors: &[(&str, &str, &[usize])], word: &str| {
         let message = directory(&dir, config, tensors).unwrap_err().to_string();
         assert!(
@@ -151,19 +151,22 @@ fn schemes_that_are_not_supported_are_refused_by_name() {
     let packed = [("model.layers.0.mlp.up_proj.weight", "F8_E4M3", &[4, 4][..])];
     let message = directory(&dir, &config(json!({})), &packed).unwrap_err().to_string();
     assert!(message.contains("up_proj") && message.contains("packed"), "{message}");
-    dir.file("quantize_config.json", "{}");
+    dir.write("quantize_config.json", "{}");
     refused(&config(json!({})), NORM, "GPTQ");
 }
 
 #[test]
 fn an_index_names_files_of_its_own_directory_only() {
-    let dir = TempDir::new("index");
-    dir.file("config.json", config(json!({})).to_string());
-    dir.file("a.safetensors", zeros(&[("model.norm.weight", "BF16", &[64]), ("stray.weight", "BF16", &[1])]));
-    dir.file("b.safetensors", zeros(&[("lm_head.weight", "BF16", &[8, 64])]));
+    let dir = TempDir::new("format-index");
+    dir.write("config.json", config(json!({})).to_string());
+    dir.write(
+        "a.safetensors",
+        zeros(&[("model.norm.weight", "BF16", &[64]), ("stray.weight", "BF16", &[1])]),
+    );
+    dir.write("b.safetensors", zeros(&[("lm_head.weight", "BF16", &[8, 64])]));
     let with_index = |map: Json| {
-        dir.file("model.safetensors.index.json", json!({"weight_map": map}).to_string());
-        open(&dir.0, &Registry::default())
+        dir.write("model.safetensors.index.json", json!({"weight_map": map}).to_string());
+        open(dir.path(), &Registry::default())
     };
     let model =
         with_index(json!({"model.norm.weight": "a.safetensors", "lm_head.weight": "b.safetensors"})).unwrap();
@@ -181,7 +184,7 @@ fn an_index_names_files_of_its_own_directory_only() {
 
 #[test]
 fn rotary_settings_are_the_same_in_every_spelling() {
-    let dir = TempDir::new("rope");
+    let dir = TempDir::new("format-rope");
     let keys = |changes: Json| {
         let metadata = directory(&dir, &config(changes), NORM).unwrap().metadata;
         let rope = metadata.values.into_iter().filter(|(key, _)| key.starts_with("rope."));
@@ -214,7 +217,7 @@ fn rotary_settings_are_the_same_in_every_spelling() {
 
 #[test]
 fn gemma3_is_read_from_the_text_part_with_its_defaults() {
-    let dir = TempDir::new("gemma3");
+    let dir = TempDir::new("format-gemma3");
     let text = json!({"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 7, "sliding_window": 32,
         "rope_scaling": {"factor": 8.0, "rope_type": "linear"}});
     let multimodal = json!({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
@@ -250,7 +253,7 @@ fn gemma3_is_read_from_the_text_part_with_its_defaults() {
 
 #[test]
 fn experts_are_stacked_and_must_be_complete() {
-    let dir = TempDir::new("experts");
+    let dir = TempDir::new("format-experts");
     let moe = |count: usize| {
         config(
             json!({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": count,
@@ -278,22 +281,22 @@ fn experts_are_stacked_and_must_be_complete() {
 
 #[test]
 fn chat_templates_are_found_wherever_they_are() {
-    let dir = TempDir::new("templates");
+    let dir = TempDir::new("format-templates");
     let template = |tokenizer_config: Json| {
-        dir.file("tokenizer_config.json", tokenizer_config.to_string());
+        dir.write("tokenizer_config.json", tokenizer_config.to_string());
         directory(&dir, &config(json!({})), NORM).unwrap().chat_template
     };
     assert_eq!(template(json!({})), None);
     assert_eq!(template(json!({"chat_template": "one"})).as_deref(), Some("one"));
     let list = json!([{"name": "tool_use", "template": "two"}, {"name": "default", "template": "three"}]);
     assert_eq!(template(json!({"chat_template": list})).as_deref(), Some("three"));
-    dir.file("chat_template.jinja", "four");
+    dir.write("chat_template.jinja", "four");
     assert_eq!(template(json!({"chat_template": "one"})).as_deref(), Some("four"));
 }
 
 #[test]
 fn configurations_are_checked() {
-    let dir = TempDir::new("configurations");
+    let dir = TempDir::new("format-configurations");
     for (changes, word) in [
         (json!({"num_hidden_layers": 0}), "block_count"),
         (json!({"num_hidden_layers": 1_000_000_000}), "block_count"),
@@ -336,12 +339,12 @@ fn ternary_weights_keep_their_values_and_their_factor() {
             "data_offsets": [raw.range.len(), raw.range.len() + 2]},
     });
     let file = header(&entries.to_string(), &[&vector.raw(raw)[..], &scale_bytes].concat());
-    let dir = TempDir::new("bitnet");
+    let dir = TempDir::new("format-bitnet");
     for (class, expected_factor) in [("bitlinear", 1.0 / factor), ("autobitlinear", factor)] {
         let quantization = json!({"quant_method": "bitnet", "linear_class": class});
-        dir.file("config.json", config(json!({"quantization_config": quantization})).to_string());
-        dir.file("model.safetensors", &file);
-        let model = open(&dir.0, &Registry::default()).unwrap();
+        dir.write("config.json", config(json!({"quantization_config": quantization})).to_string());
+        dir.write("model.safetensors", &file);
+        let model = open(dir.path(), &Registry::default()).unwrap();
         let weight = &model.tensors["layer.0.ffn.up"];
         assert_eq!(weight.shape().dims(), ternary.shape);
         assert_eq!(weight.decode(), expected);
@@ -349,8 +352,8 @@ fn ternary_weights_keep_their_values_and_their_factor() {
     }
     let broken = zeros(&[("model.layers.0.mlp.up_proj.weight", "U8", &[4, 64])]);
     let broken = [&broken[..broken.len() - 1], &[0b1100]].concat();
-    dir.file("model.safetensors", broken);
-    let message = open(&dir.0, &Registry::default()).unwrap_err().to_string();
+    dir.write("model.safetensors", broken);
+    let message = open(dir.path(), &Registry::default()).unwrap_err().to_string();
     assert!(message.contains("up_proj") && message.contains("ternary codes"), "{message}");
 }
 

@@ -3,7 +3,10 @@
 
 pub mod golden;
 pub mod runner;
+mod temp_dir;
 pub mod tiny;
+
+pub use temp_dir::TempDir;
 
 use std::path::{Path, PathBuf};
 

@@ -113,26 +113,3 @@ impl Builder {
         file
     }
 }
-
-/// A folder that is removed when the test ends.
-pub struct TempDir(pub std::path::PathBuf);
-
-impl TempDir {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("nibble-format-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        path
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
-}
