@@ -13,7 +13,7 @@ use crate::{
     sizes::Sizes,
 };
 use nibble_backend::{Error, Limits, Memory, Plan, Step};
-use nibble_graph::{Graph, Op};
+use nibble_graph::Graph;
 use std::sync::Arc;
 
 /// A plan of the CPU backend.
@@ -53,7 +53,7 @@ impl CpuPlan {
             pool: Arc::clone(cpu.pool()),
             check_finite: cpu.options().check_finite,
             limits: limits.clone(),
-            vocab: vocab(graph),
+            vocab: graph.vocab(),
             recurrent: graph.is_recurrent(),
             bank: Buffer::new("the bank of keys and values", sizes.bank, huge)?,
             states: Buffer::new("recurrent state", sizes.memory.state as usize, huge)?,
@@ -86,13 +86,6 @@ fn floats(buffer: &mut Buffer) -> &mut [f32] {
 fn bytes(buffer: &mut Buffer) -> &mut [u8] {
     // SAFETY: the buffer is initialized and borrowed exclusively.
     unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr(), buffer.len()) }
-}
-
-/// Tokens that the graph knows: rows of the weight that embeds them.
-fn vocab(graph: &Graph) -> usize {
-    let embed = |n: &&nibble_graph::Node| matches!(n.op, Op::Embed);
-    let rows = graph.nodes.iter().filter(embed).map(|n| graph.weight(n.weights[0]).data.shape().rows());
-    rows.min().unwrap_or(usize::MAX)
 }
 
 impl Plan for CpuPlan {

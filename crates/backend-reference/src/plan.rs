@@ -70,11 +70,9 @@ impl ReferencePlan {
             Ok(Bank { keys, values: zeros("a layer's values", positions * l.kv_heads * l.value_dim)? })
         };
         let state = |s: &StateLayer| zeros("a layer's state", limits.state_slots * s.len);
-        let embeds = |n: &Node| matches!(n.op, Op::Embed).then(|| n.weights[0]);
-        let vocab = graph.nodes.iter().filter_map(embeds).map(|w| graph.weight(w).data.shape().rows()).min();
         Ok(Self {
             memory,
-            vocab: vocab.unwrap_or(usize::MAX),
+            vocab: graph.vocab(),
             values: graph.nodes.iter().map(buffer).collect::<Result<_, _>>()?,
             small: small_weights(graph),
             banks: graph.kv_layers.iter().map(bank).collect::<Result<_, Error>>()?,

@@ -107,6 +107,12 @@ impl Graph {
         &self.weights[id.0 as usize]
     }
 
+    /// Tokens that it knows: the rows of the weight that embeds them; any, if nothing does.
+    pub fn vocab(&self) -> usize {
+        let embeds = self.nodes.iter().filter(|node| matches!(node.op, Op::Embed));
+        embeds.map(|node| self.weight(node.weights[0]).data.shape().rows()).min().unwrap_or(usize::MAX)
+    }
+
     /// Whether any sequence state beside keys and values is kept.
     pub fn is_recurrent(&self) -> bool {
         !self.state_layers.is_empty()

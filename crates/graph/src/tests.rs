@@ -31,6 +31,7 @@ fn a_weight_used_twice_is_held_once() {
     let g = small().unwrap();
     assert_eq!(g.weights.len(), 4);
     assert_eq!(g.shape(g.outputs[0]), (Rows::Wanted, 100));
+    assert_eq!((g.vocab(), Graph::default().vocab()), (100, usize::MAX));
 }
 
 #[test]
