@@ -77,8 +77,6 @@ pub struct Model {
     pub graph: Graph,
     /// Its tokenizer.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Its chat template.
-    pub template: Option<Template>,
 }
 
 impl Model {
@@ -101,14 +99,7 @@ impl Model {
     fn from_checkpoint(checkpoint: Checkpoint) -> Result<Self, Error> {
         let nibble_model::Model { graph, config } = nibble_model::build(&checkpoint)?;
         let tokenizer = vocab::tokenizer(&checkpoint)?;
-        let template = match (&checkpoint.chat_template, &tokenizer) {
-            (Some(source), Some(t)) => {
-                let piece = |id: Option<u32>| id.map(|id| String::from_utf8_lossy(t.piece(id)).into_owned());
-                Some(Template::parse(source, piece(t.bos()).as_deref(), piece(t.eos()).as_deref())?)
-            }
-            _ => None,
-        };
-        Ok(Self { checkpoint, config, graph, tokenizer, template })
+        Ok(Self { checkpoint, config, graph, tokenizer })
     }
 
     /// The backend that `options` names.
@@ -181,19 +172,35 @@ impl Model {
         Ok(self.tokenizer()?.encode(text, EncodeOptions::PROMPT))
     }
 
+    /// Whether the model came with a chat template.
+    pub fn has_template(&self) -> bool {
+        self.checkpoint.chat_template.is_some()
+    }
+
+    /// The chat template. It is parsed when it is asked for: a broken one must not keep anybody from plain prompts.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] if the model came without, [`Kind::Load`] if it cannot be parsed.
+    pub fn template(&self) -> Result<Template, Error> {
+        let Some(source) = &self.checkpoint.chat_template else {
+            let path = self.checkpoint.path.display();
+            let what = format!(
+                "{path}: the model has no chat template; continue plain text with `nibble run --raw`"
+            );
+            return Err(Error::new(Kind::Usage, what));
+        };
+        let t = self.tokenizer()?;
+        let piece = |id: Option<u32>| id.map(|id| String::from_utf8_lossy(t.piece(id)).into_owned());
+        Ok(Template::parse(source, piece(t.bos()).as_deref(), piece(t.eos()).as_deref())?)
+    }
+
     /// The ids of a conversation that the model is to answer, by its chat template.
     ///
     /// # Errors
     /// If there is no tokenizer or no template, or the template refuses the conversation.
     pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, Error> {
         let tokenizer = self.tokenizer()?;
-        let path = self.checkpoint.path.display();
-        let template = self.template.as_ref().ok_or_else(|| {
-            Error::new(
-                Kind::Usage,
-                format!("{path}: the model has no chat template; use --raw with a plain prompt"),
-            )
-        })?;
+        let template = self.template()?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
         let now = nibble_chat::DateTime::from_unix(now);
         let text = template.render(messages, &nibble_chat::Options { now, ..Default::default() })?;

@@ -3,7 +3,7 @@
 use crate::{
     args::ChatArgs,
     generate::{catch_interrupts, generate},
-    run::open,
+    run::{open, start},
     terminal,
 };
 use nibble_api::{Engine, Error, FinishReason, Kind, Message, Model, Request};
@@ -18,12 +18,9 @@ Ctrl-C stops an answer.";
 
 pub fn run(args: &ChatArgs) -> Result<(), Error> {
     let model = open(args.model.as_deref())?;
-    if model.template.is_none() {
-        let path = model.checkpoint.path.display();
-        let what = format!("{path}: the model has no chat template; use `nibble run --raw`");
-        return Err(Error::new(Kind::Usage, what));
-    }
-    let mut engine = model.start(&args.device.options())?;
+    // Before any memory is reserved: without a template there is nothing to talk with.
+    model.template()?;
+    let mut engine = start(&model, &args.device.options())?;
     let failed = |e: ReadlineError| Error::new(Kind::Run, format!("the terminal cannot be read: {e}"));
     let mut editor = DefaultEditor::new().map_err(failed)?;
     catch_interrupts();

@@ -59,6 +59,15 @@ fn tokenizer(model: &Model) -> Option<String> {
     Some(format!("{kind}, {} tokens, ends with {ends}", tokenizer.vocab_size()))
 }
 
+/// Whether there is a chat template, and what is wrong with it.
+fn template(model: &Model) -> String {
+    match (model.has_template(), model.template()) {
+        (false, _) => "no".into(),
+        (true, Ok(_)) => "yes".into(),
+        (true, Err(e)) => format!("broken: {e}"),
+    }
+}
+
 fn encodings(model: &Model) -> BTreeMap<&'static str, Encoding> {
     let mut all: BTreeMap<_, Encoding> = BTreeMap::new();
     for tensor in model.checkpoint.tensors.values() {
@@ -101,7 +110,7 @@ fn report(model: &Model, tensors: bool, limits: &Limits, memory: &Memory) -> ser
         "bits_per_weight": sum.bits(),
         "encodings": codecs,
         "tokenizer": tokenizer(model),
-        "chat_template": model.template.is_some(),
+        "chat_template": template(model),
         "unused": checkpoint.unused,
         "memory": {
             "context": limits.context,
@@ -148,7 +157,7 @@ fn page(model: &Model, tensors: bool, limits: &Limits, memory: &Memory) -> Strin
     }
     line("context", format!("{} tokens", config.context));
     line("tokenizer", tokenizer(model).unwrap_or_else(|| "none".into()));
-    line("chat template", if model.template.is_some() { "yes" } else { "no" }.into());
+    line("chat template", template(model));
     if !checkpoint.unused.is_empty() {
         line("unused", checkpoint.unused.join(", "));
     }

@@ -5,7 +5,7 @@ use crate::{
     generate::{Answer, generate},
     terminal,
 };
-use nibble_api::{Error, Kind, Message, Model, Request};
+use nibble_api::{Engine, Error, Kind, Message, Model, Options, Request};
 use std::{
     io::{IsTerminal, Read},
     path::Path,
@@ -22,9 +22,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let loading = Instant::now();
     let model = open(path)?;
     let prompt = prompt_tokens(args, &model, path.is_some(), prompt)?;
-    let spinner = terminal::spinner("reserving memory");
-    let mut engine = model.start(&args.device.options())?;
-    spinner.finish_and_clear();
+    let mut engine = start(&model, &args.device.options())?;
     let load = loading.elapsed();
 
     let request = Request {
@@ -51,6 +49,18 @@ pub fn open(path: Option<&Path>) -> Result<Model, Error> {
     let model = Model::open(path, &codecs());
     spinner.finish_and_clear();
     model
+}
+
+/// Reserves memory while a spinner turns; warns of a context that the model was not made for.
+pub fn start(model: &Model, options: &Options) -> Result<Engine, Error> {
+    let own = model.config.context;
+    if let Some(context) = options.context.filter(|&context| context > own) {
+        terminal::warn(format_args!("a context of {context} is longer than the model's own {own}"));
+    }
+    let spinner = terminal::spinner("reserving memory");
+    let engine = model.start(options);
+    spinner.finish_and_clear();
+    engine
 }
 
 /// With one argument, it is a model if it is a file or looks like a path, else a prompt for the built-in model.
@@ -89,7 +99,7 @@ fn prompt_tokens(
             return Err(Error::new(Kind::Usage, what));
         }
     };
-    if args.raw || model.template.is_none() {
+    if args.raw || !model.has_template() {
         return model.encode(&text);
     }
     let system = args.system.as_ref().map(|s| Message::new("system", s));

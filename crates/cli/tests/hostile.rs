@@ -186,3 +186,20 @@ fn saving_a_conversation_never_harms_the_model_in_use() {
     let saved: serde_json::Value = serde_json::from_reader(File::open(&model).unwrap()).unwrap();
     assert_eq!(saved.as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn a_broken_chat_template_leaves_plain_prompts_alone() {
+    let dir = TempDir::new("hostile-plain");
+    let golden = nibble_testkit::workspace_root().join("golden/models/llama");
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(golden.join(file), dir.file(file)).unwrap();
+    }
+    fs::write(dir.file("chat_template.jinja"), "{% if %}").unwrap();
+    let model = dir.file("");
+    for text in ["run MODEL --tokens 1,2,3 --temp 0 -n 2", "inspect MODEL"] {
+        let output = nibble().args(args(text, &model)).output().unwrap();
+        assert!(output.status.success(), "{text}: {}", stderr(&output));
+    }
+    let output = nibble().args(args("chat MODEL", &model)).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+}

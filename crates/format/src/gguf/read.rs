@@ -242,7 +242,9 @@ impl Layout<'_> {
             (Ok(_), Ok(_)) => match (self.ends_well(tensors, Q2_0), self.ends_well(tensors, PQ2_0)) {
                 (true, false) => Ok(Q2_0),
                 (false, true) => Ok(PQ2_0),
-                (true, true) => Err(ambiguous(tensors, "fits both; say which it is")),
+                (true, true) => {
+                    Err(ambiguous(tensors, "fits both; the library takes a choice in OpenOptions::type_42"))
+                }
                 (false, false) => {
                     Err(ambiguous(tensors, "has the length of neither; it is truncated or corrupt"))
                 }
