@@ -175,6 +175,16 @@ fn high4(p: [__m512i; 4]) -> [__m512i; 4] {
     ])
 }
 
+/// The eight half-precision numbers that `pick` names in two vectors, of two rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn picked_halves(pick: &Words, a: [__m512i; 2], b: [__m512i; 2]) -> __m512 {
+    let pick = pick.get();
+    let a = _mm512_castsi512_si128(_mm512_permutex2var_epi16(a[0], pick, a[1]));
+    let b = _mm512_castsi512_si128(_mm512_permutex2var_epi16(b[0], pick, b[1]));
+    _mm512_cvtph_ps(_mm256_set_m128i(b, a))
+}
+
 /// The half-precision numbers at `at` in eight blocks of `BYTES` of two rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]

@@ -23,10 +23,7 @@ static SCALES: Words = {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn scales(a: [__m512i; 2], b: [__m512i; 2]) -> __m512 {
-    let pick = SCALES.get();
-    let a = _mm512_castsi512_si128(_mm512_permutex2var_epi16(a[0], pick, a[1]));
-    let b = _mm512_castsi512_si128(_mm512_permutex2var_epi16(b[0], pick, b[1]));
-    _mm512_cvtph_ps(_mm256_set_m128i(b, a))
+    picked_halves(&SCALES, a, b)
 }
 
 /// The nibbles of eight blocks of 18 bytes of two rows, each still with its other half, and the scales.

@@ -1,9 +1,10 @@
 //! Few rows of activations: two rows of weights at a time, straight from their blocks.
 
 use super::{Pair, store_floats};
-use crate::kernels::activations::{CHUNK, Coarse, Fine, Line, Row};
+use crate::kernels::activations::{CHUNK, COARSE_ORDER, Coarse, Fine, Line, Row};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::Job;
+use nibble_quant::GROUP;
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the one being read that are asked for.
@@ -59,13 +60,7 @@ fn block<F: Format, const T: usize>(
         }
     }
     if !job.row_len.is_multiple_of(CHUNK) {
-        let [a, b] = rows.map(|row| {
-            let rest = &row[whole * F::CHUNK_BYTES..];
-            let mut padded = [0; LONGEST];
-            padded[..rest.len()].copy_from_slice(rest);
-            padded
-        });
-        let pair = load(&a[..F::CHUNK_BYTES], &b[..F::CHUNK_BYTES]);
+        let pair = last_chunk::<F>(job, pair, whole, load);
         for i in 0..T {
             sums[i] = step::<F>(&pair, &x[i], whole, sums[i]);
         }
@@ -76,6 +71,54 @@ fn block<F: Format, const T: usize>(
         job.y.write(t + i, pair[1], &y[1..]);
     }
     T
+}
+
+/// Which places of [`COARSE_ORDER`] hold one of the first so many groups, for two rows.
+static FIRST_GROUPS: [u16; 9] = {
+    let mut masks = [0; 9];
+    let mut groups = 0;
+    while groups < 9 {
+        let mut place = 0;
+        while place < 8 {
+            if COARSE_ORDER[place] < groups {
+                masks[groups] |= 0x101 << place;
+            }
+            place += 1;
+        }
+        groups += 1;
+    }
+    masks
+};
+
+/// The chunk `whole` of two rows, which ends inside it: what lies beyond has scales and offsets of 0.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn last_chunk<F: Format>(
+    job: &Job<'_>,
+    pair: [usize; 2],
+    whole: usize,
+    load: &impl Fn(&[u8], &[u8]) -> Pair,
+) -> Pair {
+    let start = pair.map(|row| row * job.row_bytes + whole * F::CHUNK_BYTES);
+    let inside = start.iter().all(|start| start + F::CHUNK_BYTES <= job.bytes.len());
+    if !F::FINE && inside {
+        // Reading on into the next row is cheaper than a copy; its scales, whatever they are, do not count.
+        let [a, b] = start.map(|start| &job.bytes[start..start + F::CHUNK_BYTES]);
+        let mask = FIRST_GROUPS[job.row_len % CHUNK / GROUP];
+        let mut pair = load(a, b);
+        for i in 0..2 {
+            pair.scale[i] = _mm512_maskz_mov_ps(mask, pair.scale[i]);
+            pair.offset[i] = _mm512_maskz_mov_ps(mask, pair.offset[i]);
+        }
+        return pair;
+    }
+    let [a, b] = pair.map(|row| {
+        let rest = &job.row(row)[whole * F::CHUNK_BYTES..];
+        let mut padded = [0; LONGEST];
+        padded[..rest.len()].copy_from_slice(rest);
+        padded
+    });
+    load(&a[..F::CHUNK_BYTES], &b[..F::CHUNK_BYTES])
 }
 
 /// Adds the products of one chunk with one row of activations.
