@@ -221,3 +221,23 @@ fn seen(a: &Activations, t: usize, exact: bool) -> Vec<f64> {
     let scale = |k: usize| row.coarse[k / 256].scale[place(k / 32 % 8)];
     (0..a.row_len()).map(|k| f64::from(row.code(k)) * f64::from(scale(k))).collect()
 }
+
+#[test]
+fn a_scale_of_the_next_row_does_not_reach_this_one() {
+    let short = |codec: &&&dyn Codec| codec.kind() != Kind::Float && codec.spec().block_len <= 128;
+    for codec in CODECS.iter().filter(short) {
+        let mut case = Case::new(*codec, false, 4, 9);
+        let row = case.row_len / codec.spec().block_len * codec.spec().block_bytes;
+        case.bytes[row..].fill(0xFF);
+        let x = input(5, 3 * case.row_len);
+        for isa in Isa::available() {
+            let y = case.product(isa, &case.activations(isa, &x), &[]);
+            let twin = case.product(Isa::Scalar, &case.activations(Isa::Scalar, &x), &[]);
+            for t in 0..3 {
+                let (found, expected) = (y[t * case.rows], twin[t * case.rows]);
+                assert!(found.is_finite(), "{} on {}", codec.spec().name, isa.name());
+                assert_eq!(found.to_bits(), expected.to_bits(), "{} on {}", codec.spec().name, isa.name());
+            }
+        }
+    }
+}
