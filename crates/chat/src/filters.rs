@@ -1,6 +1,6 @@
 //! Jinja's filters, tests and printing where the engine's own differ from Python's.
 
-use crate::{bounded, json, methods, python, source, view};
+use crate::{bounded, json, markup, methods, operators, python, source, view};
 use minijinja::value::{Kwargs, StringInput, ValueKind};
 use minijinja::{Environment, Error, State, Value, escape_formatter};
 
@@ -11,6 +11,11 @@ pub fn install(env: &mut Environment<'_>) {
         false => escape_formatter(out, state, value),
     });
     env.add_filter(source::BOUNDED, bounded::check);
+    env.add_filter(operators::PLUS, markup::plus);
+    env.add_filter("safe", markup::safe);
+    env.add_filter("escape", markup::escape);
+    env.add_filter("e", markup::escape);
+    env.add_filter("forceescape", markup::force_escape);
     env.add_filter("tojson", json::tojson);
     env.add_filter("string", string);
     env.add_filter("trim", trim);
@@ -30,7 +35,7 @@ fn string(state: &State, value: &Value) -> Result<Value, Error> {
 }
 
 fn trim(text: StringInput<'_>, chars: Option<&str>) -> Value {
-    methods::strip(text.as_str(), chars, true, true).into()
+    text.preserve_safety(methods::strip(text.as_str(), chars, true, true).into())
 }
 
 /// `join(d="", attribute=None)`. The engine would write a long text first and count its steps afterwards.
@@ -110,12 +115,7 @@ fn default_or(default: Option<Value>, named: &Kwargs, otherwise: Value) -> Resul
 }
 
 /// `indent(width=4, first=False, blank=False)`, where the width may be the text to put before each line.
-fn indent(
-    state: &State,
-    text: StringInput<'_>,
-    positional: &[Value],
-    named: Kwargs,
-) -> Result<String, Error> {
+fn indent(state: &State, text: StringInput<'_>, positional: &[Value], named: Kwargs) -> Result<Value, Error> {
     let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {
         if named.has(name) { named.get(name).map(Some) } else { Ok(positional.get(index).cloned()) }
     };
@@ -127,11 +127,10 @@ fn indent(
     };
     let truth = |v: Option<Value>| v.is_some_and(|v| v.is_true());
     let (first, blank) = (truth(first), truth(blank));
-    let text = text.as_str();
-    let lines = text.split('\n').count();
-    state.consume_fuel((text.len() + lines * before.len()) as u64 / 64)?;
-    let mut out = String::with_capacity(text.len() + lines * before.len());
-    for (index, line) in text.split('\n').enumerate() {
+    let len = text.as_str().len() + text.as_str().split('\n').count() * before.len();
+    state.consume_fuel(len as u64 / 64)?;
+    let mut out = String::with_capacity(len);
+    for (index, line) in text.as_str().split('\n').enumerate() {
         if index > 0 {
             out.push('\n');
         }
@@ -140,11 +139,12 @@ fn indent(
         }
         out.push_str(line);
     }
-    Ok(out)
+    Ok(text.preserve_safety(out))
 }
 
 fn center(state: &mut State, text: StringInput<'_>, width: Option<i64>) -> Result<Value, Error> {
-    methods::call(state, &Value::from(text.as_str()), "center", &[Value::from(width.unwrap_or(80))])
+    let text = text.preserve_safety(text.as_str().into());
+    methods::call(state, &text, "center", &[Value::from(width.unwrap_or(80))])
 }
 
 fn is_iterable(value: &Value) -> bool {

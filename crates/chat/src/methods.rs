@@ -3,7 +3,7 @@
 //! Most come from `minijinja-contrib`; here are those it lacks or does differently. Methods that change a value
 //! (`append`, `pop`, `update`) do not exist, as in the sandbox that `transformers` uses.
 
-use crate::{python, python::invalid, view};
+use crate::{markup, python, python::invalid, view};
 use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
 use minijinja::{Error, State, Value};
 use minijinja_contrib::pycompat;
@@ -13,6 +13,14 @@ const MAX_WIDTH: i64 = 1 << 16;
 
 /// Calls `method` of `value`, or says that there is no such method.
 pub fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+    if !value.is_safe() {
+        return plain(state, value, method, args);
+    }
+    let args = markup::arguments(state, method, args)?;
+    plain(state, value, method, &args).map(markup::marked)
+}
+
+fn plain(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     let found = match (value.as_str(), value.kind()) {
         (Some(text), _) => string(state, text, method, args)?,
         (None, ValueKind::Map) => view::of(value, method, args)?,

@@ -38,6 +38,11 @@ fn write(state: &State, value: &Value, depth: usize, out: &mut String) -> Result
     // Paid before it is written: the same value may stand in a small list a million times.
     state.consume_fuel(1 + value.as_str().map_or(0, |s| s.len() as u64 / 16))?;
     match value.kind() {
+        ValueKind::String if value.is_safe() => {
+            out.push_str("Markup(");
+            quote(value.as_str().unwrap_or_default(), out);
+            out.push(')');
+        }
         ValueKind::String => quote(value.as_str().unwrap_or_default(), out),
         ValueKind::Number if !value.is_integer() => {
             out.push_str(&f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float));

@@ -4,10 +4,17 @@
 //!   own, which is what `{% with %}` does.
 //! - `{% set a = b %}` becomes `{% set a = (b)|`[`BOUNDED`]` %}`: loops grow values by assignment alone, and the
 //!   engine recurses over them without counting steps.
+//! - `+` and `~` are rewritten as [`operators`] says, so that safe strings are added as in Python.
 //! - `\/` in a string stays as it is in Python; the engine, as JSON does, would drop the backslash.
+
+use crate::operators;
 
 /// The filter that every assigned value goes through; see [`crate::bounded`].
 pub const BOUNDED: &str = "__bounded__";
+
+/// Most words and signs in one tag, and most `elif` in one template, that are taken; in use are below 60 and 25. Each
+/// may nest the parsed template once more.
+pub const MAX_TOKENS: usize = 1024;
 
 /// A source as the engine should read it.
 pub struct Source {
@@ -32,7 +39,11 @@ pub fn rewrite(source: &str) -> Source {
             out.push_str(tag);
             continue;
         }
-        most_tokens = most_tokens.max(tokens(tag));
+        let tokens = tokens(tag);
+        most_tokens = most_tokens.max(tokens);
+        if tokens > MAX_TOKENS {
+            continue; // it will be refused
+        }
         match statement_name(tag) {
             Some("generation") => out.push_str(&tag.replacen("generation", "with", 1)),
             Some("endgeneration") => out.push_str(&tag.replacen("endgeneration", "endwith", 1)),
@@ -44,18 +55,18 @@ pub fn rewrite(source: &str) -> Source {
             }
             Some("set") => match split_assignment(tag) {
                 Some((target, value, close)) => {
-                    push_with_slashes(target, &mut out);
+                    out.push_str(target);
                     out.push('(');
-                    push_with_slashes(value, &mut out);
+                    push_code(value, &mut out);
                     out.push_str(")|");
                     out.push_str(BOUNDED);
                     out.push_str(close);
                 }
-                None => push_with_slashes(tag, &mut out),
+                None => push_tag(tag, &mut out),
             },
             name => {
                 elifs += usize::from(name == Some("elif"));
-                push_with_slashes(tag, &mut out);
+                push_tag(tag, &mut out);
             }
         }
     }
@@ -88,10 +99,25 @@ fn tokens(tag: &str) -> usize {
     count
 }
 
-/// Writes a tag with each `\/` as `\\/`. Outside strings there is no backslash in valid Jinja.
-fn push_with_slashes(tag: &str, out: &mut String) {
+/// Writes a tag with what stands in it as [`push_code`] does.
+fn push_tag(tag: &str, out: &mut String) {
+    let open = if tag[2..].starts_with(['-', '+']) { 3 } else { 2 };
+    let close = match tag.strip_suffix("%}").or(tag.strip_suffix("}}")) {
+        Some(inner) if inner.len() >= open => inner.strip_suffix(['-', '+']).unwrap_or(inner).len().max(open),
+        _ => return out.push_str(tag), // it never ends
+    };
+    out.push_str(&tag[..open]);
+    push_code(&tag[open..close], out);
+    out.push_str(&tag[close..]);
+}
+
+/// Writes an expression or statement with its operators rewritten, and with each `\/` as `\\/`. Outside strings there is
+/// no backslash in valid Jinja.
+fn push_code(code: &str, out: &mut String) {
+    let mut rewritten = String::with_capacity(code.len());
+    operators::rewrite(code, &mut rewritten);
     let mut escaped = false;
-    for c in tag.chars() {
+    for c in rewritten.chars() {
         if escaped && c == '/' {
             out.push('\\');
         }

@@ -9,9 +9,6 @@ use serde_json::Map;
 
 /// Longest template that is taken; the longest in use are below 40 KB.
 const MAX_SOURCE_BYTES: usize = 1 << 20;
-/// Most words and signs in one tag, and most `elif` in one template; in use are below 60 and 25. Each may nest the
-/// parsed template once more.
-const MAX_TOKENS: usize = 1024;
 /// Stack for parsing and rendering within these limits; the deepest values that were measured take half a KB a level.
 const STACK_BYTES: usize = 64 << 20;
 /// Most that the messages, tools and extra values may take as JSON.
@@ -59,11 +56,11 @@ impl Template {
     /// [`Error::Syntax`], [`Error::Unknown`] for a filter or test that does not exist, or [`Error::TooLarge`].
     pub fn parse(source: &str, bos_token: Option<&str>, eos_token: Option<&str>) -> Result<Self> {
         limit("a source in bytes", MAX_SOURCE_BYTES, source.len())?;
-        let source = source::rewrite(source);
-        limit("a tag in words and signs, or `elif` tags,", MAX_TOKENS, source.most_tokens)?;
+        let parsed = source::rewrite(source);
+        limit("a tag in words and signs, or `elif` tags,", source::MAX_TOKENS, parsed.most_tokens)?;
         let env = stack::run(STACK_BYTES, || {
             let parsed = environment().and_then(|mut env| {
-                env.add_template_owned(NAME, source.text)?;
+                env.add_template_owned(NAME, parsed.text)?;
                 Ok(env)
             });
             parsed.map_err(|error| Error::from_engine(&error, 0))
