@@ -10,6 +10,7 @@ use std::{
 /// Crates from the highest line to the lowest; a crate uses only crates on lower lines.
 const LINES: &[&[&str]] = &[
     &["cli", "server", "python"],
+    &["measure"],
     &["api"],
     &["engine", "backend-cpu", "backend-wgpu", "backend-reference"],
     &["model", "chat", "sampler", "backend"],

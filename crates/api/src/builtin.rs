@@ -8,6 +8,14 @@ use nibble_tensor::Bytes;
 /// Made by `nibble quantize` from the trained model; `assets/README.md` tells how.
 static STORY: &[u8] = include_bytes!("../../../assets/story.gguf");
 
+/// The file of the story model, byte by byte.
+pub fn builtin_bytes() -> &'static [u8] {
+    STORY
+}
+
 pub(crate) fn checkpoint() -> Result<Checkpoint, Error> {
-    Ok(nibble_format::open_bytes(Bytes::from_static(STORY), "built-in story model", &Registry::default())?)
+    let name = "built-in story model";
+    let mut checkpoint = nibble_format::open_bytes(Bytes::from_static(STORY), name, &Registry::default())?;
+    checkpoint.files.clear(); // none that could be opened by its name
+    Ok(checkpoint)
 }

@@ -100,17 +100,20 @@ mod model;
 mod quantize;
 mod vocab;
 
+pub use builtin::builtin_bytes;
 pub use device::{BACKENDS, BackendEntry, Open};
 pub use error::{Error, Kind};
 pub use model::{Model, Options};
 pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
 
-pub use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan};
+pub use nibble_backend::{
+    Activations, Backend, Ceiling, Device, KvType, Limits, Memory, Numbers, PAGE_LEN, Plan,
+};
 pub use nibble_backend_cpu::available_memory;
 pub use nibble_chat::Message;
 pub use nibble_engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
 pub use nibble_format::{Checkpoint, replace};
-pub use nibble_graph::Graph;
+pub use nibble_graph::{Graph, Op as GraphOp, Rows as GraphRows};
 pub use nibble_model::Config;
 pub use nibble_quant::{
     Codec, Encode, Encoded, Group, Kind as CodecKind, Registry, Spec, Unpacked, decode_unpacked,

@@ -43,6 +43,11 @@ impl Buffer {
         self.bytes
     }
 
+    /// All of it.
+    pub fn bytes(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+
     /// The first byte.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.map.as_mut().map_or(std::ptr::dangling_mut::<f32>().cast(), |m| m.as_mut_ptr())

@@ -1,6 +1,7 @@
 //! The device: instruction set, threads, and what it can run.
 
 use crate::{
+    ceiling::CpuCeiling,
     fuse::{self, Options},
     kernels::Isa,
     plan::CpuPlan,
@@ -8,7 +9,7 @@ use crate::{
     program::Program,
     sizes::Sizes,
 };
-use nibble_backend::{Activations, Backend, Error, Limits, Memory, Plan};
+use nibble_backend::{Activations, Backend, Ceiling, Device, Error, Limits, Memory, Plan};
 use nibble_graph::{Graph, Op};
 use std::sync::Arc;
 
@@ -79,10 +80,16 @@ impl Cpu {
 }
 
 impl Backend for Cpu {
-    fn describe(&self) -> String {
-        let name = processor_name().unwrap_or_else(|| std::env::consts::ARCH.into());
-        let threads = self.threads();
-        format!("{name} ({}, {threads} thread{})", self.isa, if threads == 1 { "" } else { "s" })
+    fn device(&self) -> Device {
+        Device {
+            name: processor_name().unwrap_or_else(|| std::env::consts::ARCH.into()),
+            instructions: self.isa.to_string(),
+            threads: self.threads(),
+        }
+    }
+
+    fn ceiling(&self) -> Result<Option<Box<dyn Ceiling>>, Error> {
+        Ok(Some(Box::new(CpuCeiling::new(self.isa, Arc::clone(&self.pool))?)))
     }
 
     fn runs(&self, _op: &Op) -> bool {

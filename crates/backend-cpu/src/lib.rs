@@ -8,6 +8,7 @@
 mod attend;
 mod attention;
 mod buffer;
+mod ceiling;
 mod cpu;
 mod dispatch;
 mod exec;

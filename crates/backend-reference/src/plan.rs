@@ -4,7 +4,7 @@ use crate::{
     Heads, activate, add, attention, bias, combine, embed, expert_matmul, gain, gated, gated_delta, l2_norm,
     matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap, wanted,
 };
-use nibble_backend::{Backend, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Step};
+use nibble_backend::{Backend, Device, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Step};
 use nibble_graph::{Graph, KvLayer, Node, Op, Rows, StateLayer, Value, WeightId};
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 pub struct Reference;
 
 impl Backend for Reference {
-    fn describe(&self) -> String {
-        "reference (f64 sums, one thread)".into()
+    fn device(&self) -> Device {
+        Device { name: "reference".into(), instructions: "f64 sums".into(), threads: 1 }
     }
 
     fn runs(&self, _op: &Op) -> bool {

@@ -4,10 +4,14 @@
 //! [`Backend::compile`], before any token; a [`Plan`] then runs steps without allocating.
 #![forbid(unsafe_code)]
 
+mod ceiling;
+mod device;
 mod error;
 mod memory;
 mod step;
 
+pub use ceiling::{Ceiling, Numbers};
+pub use device::Device;
 pub use error::Error;
 pub use memory::Memory;
 pub use step::{PAGE_LEN, Sequence, Step};
@@ -94,8 +98,21 @@ pub struct Limits {
 
 /// A place where graphs run.
 pub trait Backend: Send + Sync {
-    /// The device in words, for reports: name, instruction set, threads.
-    fn describe(&self) -> String;
+    /// The device, for reports.
+    fn device(&self) -> Device;
+
+    /// The device in one line.
+    fn describe(&self) -> String {
+        self.device().to_string()
+    }
+
+    /// Bare loops that show what the device can do at most; `None` where none are written.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the memory that they need is not there.
+    fn ceiling(&self) -> Result<Option<Box<dyn Ceiling>>, Error> {
+        Ok(None)
+    }
 
     /// Whether `compile` takes this op as it is; ops that it does not are expanded first ([`Graph::expanded`]).
     fn runs(&self, op: &Op) -> bool;

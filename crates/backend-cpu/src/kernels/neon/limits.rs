@@ -28,3 +28,18 @@ macro_rules! multiply {
 
 multiply!(multiply_dot, "neon,dotprod", sdot, 16);
 multiply!(multiply_matrix, "neon,dotprod,i8mm", smmla, 32);
+
+/// Returns how many products of floats it made.
+#[target_feature(enable = "neon")]
+pub fn multiply_floats(rounds: usize) -> usize {
+    // Each sum goes to 0.5 and stays there: no infinities, no denormal numbers.
+    let (a, b) = (black_box(vdupq_n_f32(0.5)), black_box(vdupq_n_f32(0.25)));
+    let mut sums = [vdupq_n_f32(0.0); SUMS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = vfmaq_f32(b, *sum, a);
+        }
+    }
+    black_box(sums);
+    rounds * SUMS * 4
+}

@@ -33,7 +33,7 @@ use super::format::{CoarseChunk, FineChunk, Format};
 use super::matmul::Blocks;
 use std::arch::aarch64::*;
 
-pub use limits::{multiply_dot, multiply_matrix};
+pub use limits::{multiply_dot, multiply_floats, multiply_matrix};
 
 /// The kernels of an instruction set.
 pub struct Kernels {
