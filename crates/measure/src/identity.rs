@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt};
 pub struct Build {
     /// The version.
     pub version: String,
-    /// The commit, with `+changes` if files differed from it; `unknown` outside of a checkout.
+    /// The commit, with `+changes` if a source that figures depend on differed; `unknown` outside of a checkout.
     pub commit: String,
     /// The profile: `release` or `debug`.
     pub profile: String,

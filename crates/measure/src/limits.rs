@@ -3,7 +3,7 @@
 //! On shared machines bandwidth changes from one second to the next, so it is read again around every row of figures.
 
 use crate::stats::Summary;
-use nibble_api::{Backend, Ceiling, Error, Numbers};
+use nibble_api::{Backend, Error, Numbers};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -48,11 +48,6 @@ impl DeviceLimits {
 pub fn bandwidth_now(backend: &dyn Backend) -> Result<Option<f64>, Error> {
     let Some(mut ceiling) = backend.ceiling()? else { return Ok(None) };
     Ok(rate(AROUND, || Some(ceiling.read())).map(|summary| summary.median))
-}
-
-/// Reads more than the caches hold, once, so that they hold nothing else.
-pub fn sweep_caches(ceiling: &mut dyn Ceiling) {
-    ceiling.read();
 }
 
 /// Work per second, from as many rounds as fit; the first, which wakes the threads up, does not count.
