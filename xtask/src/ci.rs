@@ -18,12 +18,20 @@ pub fn run() -> Result<(), String> {
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     fetch::run()?;
     neon()?;
+    browser();
     fuzz::run(FUZZ_SECONDS)?;
     let mut documentation = command("cargo", &["doc", "--workspace", "--no-deps"]);
     documentation.env("RUSTDOCFLAGS", "-D warnings");
     run_command(documentation)?;
     cargo(&["test", "--workspace", "--doc"])?;
     tests()
+}
+
+/// A browser for the test that looks at a page; without one that test says that it was skipped.
+fn browser() {
+    if let Err(why) = run_command(command("bash", &["scripts/setup-browser.sh"])) {
+        println!("SKIPPED: browser: {why}");
+    }
 }
 
 /// All tests. They come last, because their closing line is what readers of the log look for.

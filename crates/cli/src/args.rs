@@ -26,6 +26,8 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Write a model in another encoding
     Quantize(QuantizeArgs),
+    /// Measure speed and memory, beside the limits of the machine and beside others
+    Bench(BenchArgs),
 }
 
 #[derive(Args)]
@@ -265,6 +267,68 @@ pub struct QuantizeArgs {
     /// Replace the output file if it is there
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// A .gguf file or a model directory [default: the built-in story model]
+    pub model: Option<PathBuf>,
+    /// Lengths of prompts to read; 0 for none [default: 512, or half of a short context]
+    #[arg(long, short, value_name = "LIST", value_delimiter = ',', value_parser = tokens)]
+    pub prompt: Option<Vec<usize>>,
+    /// Tokens to generate; 0 for none [default: 128, or a quarter of a short context]
+    #[arg(long, short, value_name = "LIST", value_delimiter = ',', value_parser = tokens)]
+    pub generate: Option<Vec<usize>>,
+    /// Sequences that generate at once [default: 1]
+    #[arg(long, short, value_name = "LIST", value_delimiter = ',', value_parser = sequences)]
+    pub batch: Option<Vec<usize>>,
+    /// Tokens that are in the context before [default: 0]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tokens)]
+    pub depth: Option<Vec<usize>>,
+    /// Takes of each row
+    #[arg(long, short, default_value_t = 5, value_name = "N")]
+    pub repeats: usize,
+    /// Takes before them that do not count
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub warmup: usize,
+    /// Empty the caches and open the model again before each take
+    #[arg(long)]
+    pub cold: bool,
+    /// Only measure what the device can do at most
+    #[arg(long)]
+    pub limits: bool,
+    /// Run others in turns on the same file: llama.cpp, ik_llama.cpp=FOLDER, mlx-lm=PYTHON
+    #[arg(long, value_name = "PEER[=PATH]", value_delimiter = ',')]
+    pub against: Vec<String>,
+    /// Further arguments for one of them; may be repeated
+    #[arg(long, value_name = "PEER=FLAGS", requires = "against", allow_hyphen_values = true)]
+    pub against_flags: Vec<String>,
+    /// One JSON object
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// Comma-separated values
+    #[arg(long)]
+    pub csv: bool,
+    /// Write a page with plots, too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// A number of tokens that no context exceeds.
+fn tokens(s: &str) -> Result<usize, String> {
+    number(s, 1 << 24)
+}
+
+/// A number of sequences that no machine exceeds.
+fn sequences(s: &str) -> Result<usize, String> {
+    number(s, 1 << 12)
+}
+
+fn number(s: &str, most: usize) -> Result<usize, String> {
+    let found = s.trim().parse().ok().filter(|&n| n <= most);
+    found.ok_or_else(|| format!("expected a number up to {most}, found `{s}`"))
 }
 
 /// The codecs that the command knows: all built-in ones.

@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod bench;
 mod chat;
 mod generate;
 mod inspect;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Logits(args) => logits::run(&args),
         Command::Quantize(args) => quantize::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

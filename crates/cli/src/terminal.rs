@@ -2,6 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nibble_api::{Error, Kind};
+use nibble_measure::text;
+pub use nibble_measure::text::size;
 use std::{
     fmt::Display,
     io::{IsTerminal, Write},
@@ -70,37 +72,5 @@ pub fn spinner(what: &str) -> ProgressBar {
 
 /// A duration as people read it: seconds from one second on, else ms or us.
 pub fn time(duration: Duration) -> String {
-    let s = duration.as_secs_f64();
-    if s >= 1.0 {
-        format!("{s:.2} s")
-    } else if s >= 1e-3 {
-        format!("{:.1} ms", s * 1e3)
-    } else {
-        format!("{:.1} us", s * 1e6)
-    }
-}
-
-/// Bytes as people read them.
-pub fn size(bytes: u64) -> String {
-    let (mut value, mut unit) = (bytes as f64, "B");
-    for next in ["KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, next);
-    }
-    if unit == "B" { format!("{bytes} B") } else { format!("{value:.2} {unit}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_and_sizes_read_well() {
-        assert_eq!(time(Duration::from_millis(1500)), "1.50 s");
-        assert_eq!(time(Duration::from_micros(2500)), "2.5 ms");
-        assert_eq!(time(Duration::from_nanos(900)), "0.9 us");
-        assert_eq!((size(512), size(3 << 19)), ("512 B".into(), "1.50 MiB".into()));
-    }
+    text::time(duration.as_secs_f64())
 }

@@ -1,0 +1,199 @@
+//! `nibble bench` from outside: what each output carries, and whether a browser shows the page.
+
+use nibble_testkit::TempDir;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+/// Small rows of every kind, in a moment.
+const SMALL: &[&str] = &["-p", "24", "-g", "20", "-b", "1,2", "--depth", "0,16", "-r", "2", "--threads", "1"];
+
+/// Colours of the page's light scheme: the first two series.
+const COLOURS: [[u8; 3]; 2] = [[0x0b, 0x6b, 0xcb], [0xc2, 0x41, 0x0c]];
+
+fn bench(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nibble"));
+    command.arg("bench").args(args).stdin(Stdio::null()).env("NO_COLOR", "1").output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn json_carries_identity_circumstances_and_every_row() {
+    let output = bench(&[SMALL, &["--json"]].concat());
+    let value: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let identity = &value["identity"];
+    assert_eq!(identity["sha256"].as_str().unwrap().len(), 64);
+    assert!(!identity["build"]["commit"].as_str().unwrap().is_empty() && identity["threads"] == 1);
+    assert!(value["command"].as_str().unwrap().contains("bench -p 24"));
+    assert_eq!((&value["repeats"], value["cold"].is_null()), (&2.into(), true));
+    let rows = value["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let rate = &row["tokens_per_s"];
+        assert!(rate["median"].as_f64().unwrap() > 0.0 && rate["repeats"] == 2, "{row}");
+        assert_eq!(rate["interval"].as_array().unwrap().len(), 2, "{row}");
+        let (case, share) = (&row["case"], row["share_of_limit"].as_f64().unwrap());
+        assert!(share > 0.0 && row["bandwidth_around"].as_array().unwrap().len() == 2, "{row}");
+        let filled = case["depth"].as_u64().unwrap() * case["batch"].as_u64().unwrap();
+        assert_eq!(row["cached_tokens"].as_u64().unwrap(), filled, "{row}");
+        assert_eq!((&row["drafted_tokens"], &row["accepted_tokens"]), (&0.into(), &0.into()));
+        assert!(!cfg!(target_os = "linux") || row["footprint"]["peak"].as_u64().unwrap() > 1 << 20);
+    }
+}
+
+#[test]
+fn table_values_and_cold_takes() {
+    let table = stdout(&bench(SMALL));
+    for word in
+        ["sha256", "commit", "warm-up", "95 %", "prompt 24 at 16", "generate 20 at 16 x 2", "GB/s memory"]
+    {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let values = stdout(&bench(&["-p", "8", "-g", "0", "-r", "1", "--threads", "1", "--cold", "--csv"]));
+    assert!(values.starts_with("row,side,") && values.lines().count() == 3, "{values}");
+    let cold = stdout(&bench(&["-p", "4", "-g", "0", "-r", "1", "--threads", "1", "--cold"]));
+    assert!(cold.contains("cold: caches swept with"), "{cold}");
+}
+
+#[test]
+fn limits_alone_are_quick_to_read() {
+    let text = stdout(&bench(&["--limits", "--threads", "1"]));
+    assert_eq!(text.lines().count(), 2);
+    assert!(text.contains("B/s") && text.contains("int8") && text.contains("f32"), "{text}");
+    let value: serde_json::Value =
+        serde_json::from_str(&stdout(&bench(&["--limits", "--threads", "1", "--json"]))).unwrap();
+    assert!(value["limits"]["read_bytes_per_s"]["median"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn who_cannot_be_measured_is_named() {
+    let model = nibble_testkit::workspace_root().join("assets/story.gguf");
+    let small = ["-p", "4", "-g", "0", "-r", "1", "--threads", "1"];
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["--against", "abacus"], 2, "abacus"),
+        (&["--against", "llama.cpp"], 2, "built-in model"),
+        (&[text(&model), "--against", "llama.cpp=/nowhere"], 2, "/nowhere"),
+        (&[text(&model), "--against", "mlx-lm"], 2, "no ratio from different files"),
+        (&["missing.gguf"], 3, "missing.gguf"),
+        (&["-p", "0", "-g", "0"], 2, "rows"),
+    ];
+    for (args, code, word) in cases {
+        let args = if args.contains(&"-p") { args.to_vec() } else { [args, &small].concat() };
+        let output = bench(&args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+        assert!(error.contains(word) && output.stdout.is_empty(), "{args:?}: {error}");
+    }
+}
+
+/// A stand-in that answers as `llama-bench` does, so that the ratio is known to be made pair by pair.
+#[cfg(unix)]
+#[test]
+fn a_peer_is_measured_in_turns_on_the_same_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = TempDir::new("bench-peer");
+    let (model, program, log) = (scratch.file("m.gguf"), scratch.file("llama-bench"), scratch.file("log"));
+    std::fs::copy(nibble_testkit::workspace_root().join("assets/story.gguf"), &model).unwrap();
+    let answer = format!(
+        r#"[{{"build_commit":"abc","build_number":7,"model_filename":"{}","n_prompt":8,"n_gen":0,"n_depth":0,"avg_ns":8000000000}}]"#,
+        model.display()
+    );
+    let script = format!("#!/bin/sh\necho \"$*\" >>'{}'\necho '{answer}'\n", log.display());
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let peer = format!("llama.cpp={}", program.display());
+    let args =
+        [text(&model), "-p", "8", "-g", "0", "-r", "3", "--threads", "1", "--json", "--against", &peer];
+    let output = bench(&[&args[..], &["--against-flags", "llama.cpp=--repack 0"]].concat());
+    let value: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let row = &value["rows"][0];
+    let against = &row["against"][0];
+    assert_eq!(against["takes"], serde_json::json!([1.0, 1.0, 1.0]));
+    assert_eq!(against["ratio"]["median"], row["tokens_per_s"]["median"], "they reach one token a second");
+    assert_eq!(value["peers"][0]["version"], "abc (build 7)");
+    let calls = std::fs::read_to_string(&log).unwrap();
+    let calls: Vec<_> = calls.lines().filter(|call| call.contains("-p 8")).collect();
+    assert_eq!(calls.len(), 3, "{calls:?}");
+    assert!(
+        calls.iter().all(|call| call.contains("-t 1") && call.ends_with("--repack 0 -o json -r 1 -p 8 -n 0")),
+        "{calls:?}"
+    );
+}
+
+#[test]
+fn a_browser_shows_every_plot_of_the_page() {
+    let scratch = TempDir::new("bench-page");
+    let page = scratch.file("page.html");
+    let rows =
+        ["-p", "8", "-g", "4", "-b", "1,2", "--depth", "0,8", "-r", "1", "--warmup", "0", "--threads", "1"];
+    stdout(&bench(&[&rows[..], &["--html", text(&page)]].concat()));
+    let html = std::fs::read_to_string(&page).unwrap();
+    let Some(browser) = browser() else {
+        eprintln!("SKIPPED: no Chromium (scripts/setup-browser.sh installs one)");
+        return;
+    };
+    for plot in 1..=3 {
+        // One plot at a time, without its legend, so that whatever has a series' colour was drawn in the plot.
+        let only =
+            format!("<style>.legend, figure:not(:nth-of-type({plot})) {{ display: none }}</style></head>");
+        let shown = scratch.file(&format!("plot-{plot}.html"));
+        std::fs::write(&shown, html.replace("</head>", &only)).unwrap();
+        let picture = scratch.file(&format!("plot-{plot}.png"));
+        screenshot(&browser, &shown, &picture);
+        let pixels = pixels(&picture);
+        for colour in COLOURS {
+            let near = |p: &[u8; 3]| p.iter().zip(colour).all(|(&a, b)| a.abs_diff(b) < 12);
+            let count = pixels.iter().filter(|p| near(p)).count();
+            assert!(count > 60, "plot {plot}: {count} pixels of {colour:?}, in {}", picture.display());
+        }
+    }
+}
+
+/// A Chromium that starts.
+fn browser() -> Option<PathBuf> {
+    let given = std::env::var_os("NIBBLE_BROWSER").map(PathBuf::from);
+    let names = ["chromium", "chromium-browser", "chrome-headless-shell", "google-chrome"].map(PathBuf::from);
+    let starts = |program: &PathBuf| {
+        let mut command = Command::new(program);
+        command.arg("--version").stdin(Stdio::null()).output().is_ok_and(|out| out.status.success())
+    };
+    given.into_iter().chain(names).find(starts)
+}
+
+fn screenshot(browser: &Path, page: &Path, picture: &Path) {
+    let profile = picture.with_extension("profile");
+    let mut command = Command::new(browser);
+    // In a container there is neither a sandbox for root nor a large /dev/shm.
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+    ]);
+    command.args(["--force-color-profile=srgb", "--window-size=1200,1400"]);
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    command.arg(format!("--screenshot={}", picture.display())).arg(format!("file://{}", page.display()));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(picture.exists(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn pixels(picture: &Path) -> Vec<[u8; 3]> {
+    let file = std::io::BufReader::new(std::fs::File::open(picture).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut bytes).unwrap();
+    assert_eq!(info.bit_depth, png::BitDepth::Eight);
+    let samples = info.color_type.samples();
+    assert!(samples >= 3, "a picture in colour");
+    bytes[..info.buffer_size()].chunks_exact(samples).map(|p| [p[0], p[1], p[2]]).collect()
+}
