@@ -9,11 +9,13 @@ mod build;
 mod dump;
 mod error;
 mod expand;
+mod label;
 mod op;
 mod shape;
 
 pub use build::Linear;
 pub use error::Error;
+pub use label::Label;
 pub use op::{Activation, Attention, Frequencies, GatedDelta, Op, Rope, RopeLayout, Route, Scoring};
 
 use nibble_quant::Encoded;

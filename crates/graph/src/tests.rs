@@ -57,6 +57,29 @@ fn expansion_keeps_what_a_backend_runs_and_the_outputs() {
 }
 
 #[test]
+fn labels_name_ops_with_their_weights_or_the_values_they_join() {
+    let mut g = small().unwrap();
+    g.set_layer(Some(7));
+    let q = g.matmul(Value(1), weight("layer.7.attn.q", &[32, 32])).unwrap();
+    let biased = g.bias(q, weight("layer.7.attn.q.bias", &[32])).unwrap();
+    let label = |values: &[Value]| g.label(values).to_string();
+    assert_eq!(label(&[q]), "layer 7: matmul (attn.q)");
+    assert_eq!(label(&[q, biased]), "layer 7: matmul (attn.q) + bias (attn.q.bias)");
+    assert_eq!(label(&[Value(4)]), "layer 0: gated (gate, up)");
+    assert_eq!(label(&[Value(2), Value(3), Value(4)]), "layer 0: matmul (gate, up) + gated");
+    assert_eq!((label(&[Value(9)]), label(&[])), ("soft_cap (embed)".into(), String::new()));
+    assert_eq!((g.name(biased), g.name(Value(4))), ("attn.q".into(), "gated".into()));
+}
+
+#[test]
+fn a_layer_passes_on_the_last_value_made_in_it() {
+    let g = small().unwrap();
+    assert_eq!(g.layer_outputs(), [(0, Value(6))]);
+    assert_eq!(g.node(Value(6)).op, Op::Add);
+    assert!(Graph::default().layer_outputs().is_empty());
+}
+
+#[test]
 fn the_dump_shows_shapes_weights_and_layers() {
     let dump = small().unwrap().to_string();
     assert!(dump.contains("layer 0\n  %2 [T, 64] = matmul %1; gate [64, 32] q8_0\n"), "{dump}");
