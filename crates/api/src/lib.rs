@@ -98,22 +98,25 @@ mod device;
 mod error;
 mod model;
 mod quantize;
+mod trace;
 mod vocab;
 
 pub use builtin::builtin_bytes;
 pub use device::{BACKENDS, BackendEntry, Open};
 pub use error::{Error, Kind};
-pub use model::{Model, Options};
+pub use model::{Model, OpenOptions, Options};
 pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
+pub use trace::{OpTime, Trace};
 
 pub use nibble_backend::{
-    Activations, Backend, Ceiling, Device, KvType, Limits, Memory, Numbers, PAGE_LEN, Plan,
+    Activations, Backend, Category, Ceiling, Device, KvType, Limits, Memory, Numbers, PAGE_LEN, Plan, Span,
+    Tracer, timed,
 };
 pub use nibble_backend_cpu::available_memory;
 pub use nibble_chat::Message;
 pub use nibble_engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
-pub use nibble_format::{Checkpoint, replace};
-pub use nibble_graph::{Graph, Op as GraphOp, Rows as GraphRows};
+pub use nibble_format::{Checkpoint, Type42, replace};
+pub use nibble_graph::{Graph, Label, Op as GraphOp, Rows as GraphRows};
 pub use nibble_model::Config;
 pub use nibble_quant::{
     Codec, Encode, Encoded, Group, Kind as CodecKind, Registry, Spec, Unpacked, decode_unpacked,

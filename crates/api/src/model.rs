@@ -1,10 +1,10 @@
 //! An opened model, and the engines started on it.
 
 use crate::{Error, builtin, device, error::Kind, vocab};
-use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN};
+use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Tracer, timed};
 use nibble_chat::{Message, Template};
 use nibble_engine::Engine;
-use nibble_format::Checkpoint;
+use nibble_format::{Checkpoint, Type42};
 use nibble_graph::Graph;
 use nibble_model::Config;
 use nibble_quant::Registry;
@@ -48,6 +48,19 @@ pub struct Options {
     pub wanted: usize,
     /// Bytes that may be reserved; what the system has available if `None`.
     pub memory_budget: Option<u64>,
+    /// Whether every op's result is searched for NaN and infinities; a run then fails at the first one and names it.
+    pub check_finite: bool,
+    /// Who is told how long compiling and each part of a step takes.
+    pub tracer: Option<Arc<dyn Tracer>>,
+}
+
+/// How a model is to be opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// What tensor type 42 means in a GGUF file.
+    pub type_42: Type42,
+    /// Who is told how long each part of it takes.
+    pub tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl Default for Options {
@@ -63,6 +76,8 @@ impl Default for Options {
             sequences: 1,
             wanted: 1,
             memory_budget: None,
+            check_finite: false,
+            tracer: None,
         }
     }
 }
@@ -85,7 +100,17 @@ impl Model {
     /// # Errors
     /// [`Kind::Load`] if it cannot be loaded, with the place and the reason.
     pub fn open(path: &Path, codecs: &Registry) -> Result<Self, Error> {
-        Self::from_checkpoint(nibble_format::open(path, codecs)?)
+        Self::open_with(path, codecs, &OpenOptions::default())
+    }
+
+    /// [`Model::open`] with choices.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn open_with(path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Self, Error> {
+        let format = nibble_format::OpenOptions { type_42: options.type_42 };
+        let open = || Ok(nibble_format::open_with(path, codecs, &format)?);
+        Self::load(open, options.tracer.as_deref())
     }
 
     /// Opens the story model that is part of this library.
@@ -93,12 +118,25 @@ impl Model {
     /// # Errors
     /// Never, unless the library was built from a damaged file.
     pub fn builtin() -> Result<Self, Error> {
-        Self::from_checkpoint(builtin::checkpoint()?)
+        Self::builtin_with(&OpenOptions::default())
     }
 
-    fn from_checkpoint(checkpoint: Checkpoint) -> Result<Self, Error> {
-        let nibble_model::Model { graph, config } = nibble_model::build(&checkpoint)?;
-        let tokenizer = vocab::tokenizer(&checkpoint)?;
+    /// [`Model::builtin`] with choices.
+    ///
+    /// # Errors
+    /// As [`Model::builtin`].
+    pub fn builtin_with(options: &OpenOptions) -> Result<Self, Error> {
+        Self::load(builtin::checkpoint, options.tracer.as_deref())
+    }
+
+    fn load(
+        checkpoint: impl FnOnce() -> Result<Checkpoint, Error>,
+        tracer: Option<&dyn Tracer>,
+    ) -> Result<Self, Error> {
+        let checkpoint = timed(tracer, "open and map", checkpoint)?;
+        let built = timed(tracer, "build the graph", || nibble_model::build(&checkpoint))?;
+        let nibble_model::Model { graph, config } = built;
+        let tokenizer = timed(tracer, "read the tokenizer", || vocab::tokenizer(&checkpoint))?;
         Ok(Self { checkpoint, config, graph, tokenizer })
     }
 
@@ -129,6 +167,7 @@ impl Model {
             },
             kv: options.kv,
             activations: options.activations,
+            check_finite: options.check_finite,
         }
     }
 
@@ -141,8 +180,13 @@ impl Model {
         let limits = self.limits(options);
         let memory = backend.memory(&self.graph, &limits)?;
         check_budget(&memory, &limits, options.memory_budget)?;
-        let plan = backend.compile(&self.graph, &limits)?;
-        Ok(Engine::new(plan, &self.graph, self.tokenizer.clone(), options.prefill_chunk))
+        let tracer = &options.tracer;
+        let plan = timed(tracer.as_deref(), "compile", || backend.compile(&self.graph, &limits))?;
+        let mut engine = Engine::new(plan, &self.graph, self.tokenizer.clone(), options.prefill_chunk);
+        if let Some(tracer) = tracer {
+            engine.trace(Arc::clone(tracer));
+        }
+        Ok(engine)
     }
 
     /// The tokenizer.

@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         state_slots: 1,
         kv: KvType::F16,
         activations: Activations::Auto,
+        check_finite: false,
     };
     let cpu = Cpu::new(CpuOptions { threads: Some(threads), ..CpuOptions::default() });
     let mut plan = cpu.compile(&model.graph, &limits)?;

@@ -42,7 +42,7 @@ impl CpuCeiling {
 impl Ceiling for CpuCeiling {
     fn read(&mut self) -> u64 {
         let memory = self.memory.bytes();
-        let mut team = self.pool.team();
+        let mut team = self.pool.team(None);
         let part = memory.len().div_ceil(team.threads() * CHUNKS);
         team.run(memory.len().div_ceil(part), |chunk, _| {
             limits::read(self.isa, &memory[chunk * part..memory.len().min((chunk + 1) * part)]);
@@ -56,7 +56,7 @@ impl Ceiling for CpuCeiling {
             Numbers::F32 => limits::multiply_floats,
         };
         let each = multiply(self.isa, 1)?;
-        let mut team = self.pool.team();
+        let mut team = self.pool.team(None);
         let chunks = team.threads() * CHUNKS;
         team.run(chunks, |_, _| _ = multiply(self.isa, ROUNDS));
         Some((each * ROUNDS * chunks) as u64)

@@ -20,15 +20,15 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// The instruction set; the fastest there is if not said.
     pub isa: Option<Isa>,
-    /// Whether each op's result is searched for numbers that are not finite. Slower: ops are not fused.
-    pub check_finite: bool,
+    /// Whether ops are fused. Off for comparisons alone: it changes speed and memory, never a result.
+    pub fuse: bool,
     /// Whether reserved memory is asked for in huge pages.
     pub huge_pages: bool,
 }
 
 impl Default for CpuOptions {
     fn default() -> Self {
-        Self { threads: None, isa: None, check_finite: false, huge_pages: true }
+        Self { threads: None, isa: None, fuse: true, huge_pages: true }
     }
 }
 
@@ -68,7 +68,7 @@ impl Cpu {
     fn prepare(&self, graph: &Graph, limits: &Limits) -> Result<(Program, Sizes), Error> {
         let expanded = graph.expanded(|op| self.runs(op)).map_err(|e| self.unsupported(&e.to_string()))?;
         let exact = limits.activations == Activations::F32;
-        let options = Options { isa: self.isa, exact, fuse: !self.options.check_finite };
+        let options = Options { isa: self.isa, exact, fuse: self.options.fuse, check: limits.check_finite };
         let program = fuse::program(&expanded, options);
         let sizes = Sizes::new(graph, &program, limits, self.threads())?;
         Ok((program, sizes))

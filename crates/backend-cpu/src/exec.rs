@@ -13,6 +13,7 @@ use crate::{
     rope, route,
     short_conv::{self, ShortConv},
     sizes::Sizes,
+    trace::Trace,
 };
 use nibble_backend::{Error, PAGE_LEN, Step};
 use nibble_graph::GatedDelta;
@@ -163,19 +164,24 @@ impl<'a> View<'a> {
 }
 
 impl<'a> Exec<'a> {
-    /// Runs all tasks; with `check`, looks at each result.
-    pub fn run(mut self, check: bool) -> Result<(), Error> {
-        self.tables();
+    /// Runs all tasks, and looks at the results that are to be checked.
+    pub fn run(mut self) -> Result<(), Error> {
         let program = self.program;
+        let trace = self.team.trace();
+        let start = trace.map(Trace::now);
+        self.tables();
+        if let (Some(trace), Some(start)) = (trace, start) {
+            trace.done(&trace.angles, start);
+        }
         for placed in &program.tasks {
+            let start = trace.map(Trace::now);
             self.task(&placed.task);
-            if let (true, Some(result)) = (check, placed.result) {
-                let width = self.view().width(result);
-                let bad = self.view().all(result).iter().position(|x| !x.is_finite());
-                if let Some(at) = bad {
-                    let what = placed.what.clone();
-                    return Err(Error::NotFinite { what, row: at / width, column: at % width });
-                }
+            if let (Some(trace), Some(start)) = (trace, start) {
+                trace.done(&placed.label, start);
+            }
+            let view = self.view();
+            for (buf, label) in &placed.checked {
+                Error::not_finite(label, view.all(*buf), view.width(*buf))?;
             }
         }
         Ok(())

@@ -11,8 +11,8 @@ use crate::{
     pointwise::Pointwise,
     program::{Action, Buf, BufInfo, Form, Matrix, Operand, Placed, Product, Program, Task, Turn},
 };
-use nibble_graph::{Graph, Node, Op, Rope, Value, WeightId};
-use std::collections::HashMap;
+use nibble_graph::{Graph, Label, Node, Op, Rope, Value, WeightId};
+use std::{collections::HashMap, sync::Arc};
 
 /// How to compile.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ pub struct Options {
     pub exact: bool,
     /// Whether nodes may become one task.
     pub fuse: bool,
+    /// Whether tasks list the buffers to be checked after them.
+    pub check: bool,
 }
 
 /// Compiles a graph whose ops are all known here.
@@ -52,6 +54,8 @@ struct Builder<'a> {
     vectors: HashMap<(WeightId, bool), usize>,
     /// What the inputs of products hold, by form: a value and its number of parts.
     held: [Option<(Value, usize)>; 2],
+    /// Values that the task in hand makes, with their buffers.
+    made: Vec<(Value, Buf)>,
 }
 
 impl<'a> Builder<'a> {
@@ -72,6 +76,7 @@ impl<'a> Builder<'a> {
             matrices: HashMap::new(),
             vectors: HashMap::new(),
             held: [None; 2],
+            made: Vec::new(),
         }
     }
 
@@ -103,6 +108,7 @@ impl<'a> Builder<'a> {
     fn bind(&mut self, value: Value, buf: Buf) {
         self.bufs[value.0 as usize] = Some(buf);
         self.done[value.0 as usize] = true;
+        self.made.push((value, buf));
     }
 
     /// The buffer of `from` for the result of `value`, its only user; otherwise a new one.
@@ -116,13 +122,22 @@ impl<'a> Builder<'a> {
         self.fresh(value)
     }
 
-    fn push(&mut self, value: Value, result: Option<Buf>, task: Task) {
-        let node = self.value(value);
-        let what = match node.layer {
-            Some(layer) => format!("{} in layer {layer}", node.op.name()),
-            None => node.op.name().to_string(),
-        };
-        self.program.tasks.push(Placed { task, what, result });
+    /// Adds the task that makes the values bound since the last one.
+    fn push(&mut self, task: Task) {
+        let made = std::mem::take(&mut self.made);
+        let values: Vec<_> = made.iter().map(|&(value, _)| value).collect();
+        let mut checked: Vec<(Buf, Vec<Value>)> = Vec::new();
+        for (value, buf) in made {
+            // In the order of the last write, so that a gate is not blamed for what it was multiplied by.
+            let found = checked.iter().position(|(other, _)| *other == buf);
+            let mut values = found.map_or(Vec::new(), |at| checked.remove(at).1);
+            values.push(value);
+            checked.push((buf, values));
+        }
+        checked.retain(|_| self.options.check);
+        let label = Arc::new(self.graph.label(&values));
+        let checked = checked.into_iter().map(|(buf, values)| (buf, self.graph.label(&values))).collect();
+        self.program.tasks.push(Placed { task, label, checked });
     }
 
     fn matrix(&mut self, id: WeightId) -> usize {
@@ -172,7 +187,7 @@ impl<'a> Builder<'a> {
             Op::Tokens => self.done[value.0 as usize] = true,
             Op::Embed => {
                 let (matrix, y) = (self.matrix(node.weights[0]), self.fresh(value));
-                self.push(value, Some(y), Task::Embed { matrix, y });
+                self.push(Task::Embed { matrix, y });
             }
             Op::Matmul => self.products(value),
             Op::ExpertMatmul { .. } => self.products(value),
@@ -188,38 +203,38 @@ impl<'a> Builder<'a> {
             Op::L2Norm { group, eps } => {
                 let x = self.buf(input(0));
                 let y = self.take_over(input(0), value);
-                self.push(value, Some(y), Task::L2Norm { x, y, group: *group, eps: *eps });
+                self.push(Task::L2Norm { x, y, group: *group, eps: *eps });
             }
             Op::Slice { group, start, len } => {
                 let (x, y) = (self.buf(input(0)), self.fresh(value));
                 let task = Task::Slice { x, y, group: *group, start: *start, len: *len };
-                self.push(value, Some(y), task);
+                self.push(task);
             }
             Op::Rope(rope) => self.rope(value, rope),
             Op::Attention(a) => self.attention(value, a),
             Op::ShortConv { state } => {
                 let (x, vector) = (self.buf(input(0)), self.vector(node.weights[0], true));
                 let y = self.fresh(value);
-                self.push(value, Some(y), Task::ShortConv { x, y, vector, state: *state });
+                self.push(Task::ShortConv { x, y, vector, state: *state });
             }
             Op::GatedDelta(op) => {
                 let [q, k, v, decay, beta] = [0, 1, 2, 3, 4].map(|i| self.buf(input(i)));
                 let y = self.fresh(value);
-                self.push(value, Some(y), Task::GatedDelta { q, k, v, decay, beta, y, op: *op });
+                self.push(Task::GatedDelta { q, k, v, decay, beta, y, op: *op });
             }
             Op::Route(op) => {
                 let bias = node.weights.first().map(|&w| self.vector(w, false));
                 let (logits, y) = (self.buf(input(0)), self.fresh(value));
-                self.push(value, Some(y), Task::Route { logits, y, bias, op: *op });
+                self.push(Task::Route { logits, y, bias, op: *op });
             }
             Op::Combine { .. } => {
                 let (x, route) = (self.buf(input(0)), self.buf(input(1)));
                 let y = self.fresh(value);
-                self.push(value, Some(y), Task::Combine { x, route, y });
+                self.push(Task::Combine { x, route, y });
             }
             Op::Wanted => {
                 let (x, y) = (self.buf(input(0)), self.fresh(value));
-                self.push(value, Some(y), Task::Wanted { x, y });
+                self.push(Task::Wanted { x, y });
             }
         }
     }
@@ -259,7 +274,7 @@ impl<'a> Builder<'a> {
                 self.held[form] = Some((value, 1));
             }
         }
-        self.push(value, Some(y), Task::RmsNorm { x, y, vector, eps, fill });
+        self.push(Task::RmsNorm { x, y, vector, eps, fill });
     }
 
     fn rope(&mut self, value: Value, rope: &Rope) {
@@ -269,14 +284,15 @@ impl<'a> Builder<'a> {
             matches!(node.op, Op::Attention(_)) && node.inputs[2] != value
         });
         if in_attention && self.only_user(from).is_some() {
-            // Attention turns it in place.
+            // Attention turns it in place, and counts as its maker.
             let buf = self.buf(from);
             self.bind(value, buf);
+            self.made.pop();
             return;
         }
         let (x, table) = (self.buf(from), self.table(rope));
         let y = self.take_over(from, value);
-        self.push(value, Some(y), Task::Rope { x, y, turn: Turn { rope: rope.clone(), table } });
+        self.push(Task::Rope { x, y, turn: Turn { rope: rope.clone(), table } });
     }
 
     fn attention(&mut self, value: Value, a: &nibble_graph::Attention) {
@@ -290,9 +306,14 @@ impl<'a> Builder<'a> {
             in_place.then(|| Turn { rope: rope.clone(), table: self.table(rope) })
         };
         let (turn_q, turn_k) = (turn(inputs[0]), turn(inputs[1]));
+        for (turn, input, buf) in [(&turn_q, inputs[0], q), (&turn_k, inputs[1], k)] {
+            if turn.is_some() {
+                self.made.push((input, buf));
+            }
+        }
         let y = self.fresh(value);
         let shape = attention::Shape { op: a.clone(), keys: self.graph.kv_layers[a.cache] };
-        self.push(value, Some(y), Task::Attention { q, k, v, y, shape, turn_q, turn_k });
+        self.push(Task::Attention { q, k, v, y, shape, turn_q, turn_k });
     }
 
     /// An element-wise node as an op, with its second operand.
@@ -357,7 +378,7 @@ impl<'a> Builder<'a> {
         let mut actions = vec![Action::Apply { op, to: y, with }];
         let made = self.program.bufs.len();
         self.follow(value, made, false, &mut actions);
-        self.push(value, Some(y), Task::Pointwise { x, y, actions });
+        self.push(Task::Pointwise { x, y, actions });
     }
 
     /// All products of the input of `value`, with what follows them.
@@ -390,10 +411,6 @@ impl<'a> Builder<'a> {
         let shape = self.graph.weight(node.weights[0]).data.shape();
         let parts = if experts { self.value(node.inputs[0]).width / shape.row_len() } else { 1 };
         self.fill(value, node.inputs[0], parts, forms);
-        let result = products.last().and_then(|p| match p.actions.last() {
-            Some(Action::Multiply { to, .. } | Action::Apply { to, .. }) => Some(*to),
-            None => None,
-        });
         let task = match node.op {
             Op::ExpertMatmul { used } => Task::ExpertMatmul {
                 route: self.buf(node.inputs[1]),
@@ -404,7 +421,7 @@ impl<'a> Builder<'a> {
             },
             _ => Task::Matmul { rows: node.rows, products },
         };
-        self.push(value, result, task);
+        self.push(task);
     }
 
     /// Appends element-wise ops to products; a pair that a gate joins becomes one product.
@@ -448,8 +465,12 @@ impl<'a> Builder<'a> {
             let held = &mut self.held[form as usize];
             if forms[form as usize] && *held != Some((input, parts)) {
                 *held = Some((input, parts));
-                let x = self.buf(input);
-                self.push(value, None, Task::Fill { x, parts, form });
+                let (x, layer) = (self.buf(input), self.value(value).layer);
+                let what = format!("round ({})", self.graph.name(input));
+                let label = Arc::new(Label { layer, what });
+                // Not `push`: the products that it belongs to are bound already, and come next.
+                let task = Task::Fill { x, parts, form };
+                self.program.tasks.push(Placed { task, label, checked: Vec::new() });
             }
         }
     }

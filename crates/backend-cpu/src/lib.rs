@@ -31,6 +31,7 @@ mod rope;
 mod route;
 mod short_conv;
 mod sizes;
+mod trace;
 
 pub use buffer::available_memory;
 pub use cpu::{Cpu, CpuOptions};

@@ -11,8 +11,9 @@ use crate::{
     pool::Pool,
     program::Program,
     sizes::Sizes,
+    trace::Trace,
 };
-use nibble_backend::{Error, Limits, Memory, Plan, Step};
+use nibble_backend::{Error, Limits, Memory, Plan, Step, Tracer};
 use nibble_graph::Graph;
 use std::sync::Arc;
 
@@ -20,7 +21,6 @@ use std::sync::Arc;
 pub struct CpuPlan {
     pub(crate) isa: Isa,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) check_finite: bool,
     pub(crate) limits: Limits,
     pub(crate) program: Program,
     pub(crate) sizes: Sizes,
@@ -35,6 +35,7 @@ pub struct CpuPlan {
     pub(crate) assignment: Box<[u32]>,
     /// Rows of the last step: of tokens, of wanted ones.
     pub(crate) rows: [usize; 2],
+    pub(crate) trace: Option<Trace>,
 }
 
 impl CpuPlan {
@@ -51,7 +52,6 @@ impl CpuPlan {
         Ok(Self {
             isa: cpu.isa(),
             pool: Arc::clone(cpu.pool()),
-            check_finite: cpu.options().check_finite,
             limits: limits.clone(),
             vocab: graph.vocab(),
             recurrent: graph.is_recurrent(),
@@ -66,6 +66,7 @@ impl CpuPlan {
             tiles: vec![Tile::default(); limits.rows].into(),
             assignment: vec![0; sizes.assignment].into(),
             rows: [0; 2],
+            trace: None,
             program,
             sizes,
         })
@@ -110,7 +111,7 @@ impl Plan for CpuPlan {
             program: &self.program,
             sizes: &self.sizes,
             rows: self.rows,
-            team: pool.team(),
+            team: pool.team(self.trace.as_ref()),
             arena: Parts::new(floats(&mut self.arena)),
             bank: Parts::new(bytes(&mut self.bank)),
             states: Parts::new(floats(&mut self.states)),
@@ -119,7 +120,7 @@ impl Plan for CpuPlan {
             tiles: &mut self.tiles,
             assignment: &mut self.assignment,
         };
-        exec.run(self.check_finite)
+        exec.run()
     }
 
     fn read(&mut self, output: usize, row: usize, into: &mut [f32]) -> Result<(), Error> {
@@ -137,6 +138,10 @@ impl Plan for CpuPlan {
         let start = self.sizes.starts[buf.0] + row * info.width;
         into.copy_from_slice(&self.numbers()[start..start + info.width]);
         Ok(())
+    }
+
+    fn trace(&mut self, tracer: Arc<dyn Tracer>) {
+        self.trace = Some(Trace::new(tracer, self.pool.threads()));
     }
 
     fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Error> {

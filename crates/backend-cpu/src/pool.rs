@@ -8,6 +8,7 @@
 //! Waiting threads spin for some microseconds, then yield, then sleep: short regions cost no system call, and an idle
 //! pool uses no processor.
 
+use crate::trace::Trace;
 use std::{
     any::Any,
     cell::UnsafeCell,
@@ -39,6 +40,7 @@ pub struct Pool {
 /// The right to run regions: one holder at a time.
 pub struct Team<'a> {
     pool: &'a Pool,
+    trace: Option<&'a Trace>,
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -98,9 +100,9 @@ impl Pool {
         self.threads.len() + 1
     }
 
-    /// Waits for the turn to run regions.
-    pub fn team(&self) -> Team<'_> {
-        Team { pool: self, _turn: self.turn.lock().unwrap_or_else(PoisonError::into_inner) }
+    /// Waits for the turn to run regions; with a trace, threads note when they work on them.
+    pub fn team<'a>(&'a self, trace: Option<&'a Trace>) -> Team<'a> {
+        Team { pool: self, trace, _turn: self.turn.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 }
 
@@ -115,7 +117,12 @@ impl Drop for Pool {
     }
 }
 
-impl Team<'_> {
+impl<'a> Team<'a> {
+    /// Where threads note their times.
+    pub fn trace(&self) -> Option<&'a Trace> {
+        self.trace
+    }
+
     /// Threads, the caller included.
     pub fn threads(&self) -> usize {
         self.pool.threads()
@@ -130,7 +137,14 @@ impl Team<'_> {
             return;
         }
         assert!(chunks <= MAX_CHUNKS, "a region of {chunks} chunks");
-        self.pool.shared.start(chunks, &body);
+        match self.trace {
+            None => self.region(chunks, &body),
+            Some(trace) => self.region(chunks, &|chunk, thread| trace.chunk(thread, || body(chunk, thread))),
+        }
+    }
+
+    fn region(&mut self, chunks: usize, body: &Body<'_>) {
+        self.pool.shared.start(chunks, body);
         self.pool.shared.help(0);
         self.pool.shared.finish();
     }
@@ -244,7 +258,7 @@ mod tests {
     fn every_chunk_runs_once_for_any_number_of_threads() {
         for threads in [1, 2, 3, 9] {
             let pool = Pool::new(threads);
-            let mut team = pool.team();
+            let mut team = pool.team(None);
             for chunks in [0, 1, 2, 7, 100] {
                 let ran: Vec<_> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
                 team.run(chunks, |chunk, thread| {
@@ -259,7 +273,7 @@ mod tests {
     #[test]
     fn many_short_regions_do_not_mix() {
         let pool = Pool::new(4);
-        let mut team = pool.team();
+        let mut team = pool.team(None);
         let sum = AtomicUsize::new(0);
         for region in 0..20_000 {
             team.run(3, |_, _| {
@@ -273,7 +287,7 @@ mod tests {
     fn an_idle_pool_sleeps() {
         let pool = Pool::new(4);
         for _ in 0..3 {
-            pool.team().run(4, |_, _| {});
+            pool.team(None).run(4, |_, _| {});
             while pool.shared.sleepers.load(Ordering::SeqCst) < 3 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -287,7 +301,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             let met = AtomicUsize::new(0);
             // Two chunks that wait for each other need two threads.
-            pool.team().run(2, |_, _| {
+            pool.team(None).run(2, |_, _| {
                 met.fetch_add(1, Ordering::SeqCst);
                 while met.load(Ordering::SeqCst) < 2 {
                     std::thread::yield_now();
@@ -299,10 +313,11 @@ mod tests {
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
         let pool = Pool::new(2);
-        let failed = catch_unwind(AssertUnwindSafe(|| pool.team().run(8, |chunk, _| assert_ne!(chunk, 5))));
+        let failed =
+            catch_unwind(AssertUnwindSafe(|| pool.team(None).run(8, |chunk, _| assert_ne!(chunk, 5))));
         assert!(failed.is_err());
         let count = AtomicUsize::new(0);
-        pool.team().run(8, |_, _| {
+        pool.team(None).run(8, |_, _| {
             count.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(count.load(Ordering::Relaxed), 8);

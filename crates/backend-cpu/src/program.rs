@@ -1,8 +1,9 @@
 //! What a plan runs: tasks over buffers, each one region of the pool or a few lines of the caller.
 
 use crate::{attention, kernels::Kernel, pointwise::Pointwise};
-use nibble_graph::{GatedDelta, Rope, Route, Rows};
+use nibble_graph::{GatedDelta, Label, Rope, Route, Rows};
 use nibble_quant::Encoded;
+use std::sync::Arc;
 
 /// A place for one or more values that follow each other in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,15 +189,15 @@ pub enum Task {
     },
 }
 
-/// A task and the place of its node in the graph.
+/// A task and the nodes of the graph that it runs.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// What to do.
     pub task: Task,
-    /// Op and layer, for errors.
-    pub what: String,
-    /// The buffer whose numbers it makes last, if it makes any.
-    pub result: Option<Buf>,
+    /// The nodes that it runs.
+    pub label: Arc<Label>,
+    /// The buffers that it leaves to be checked, with the nodes whose numbers are in them.
+    pub checked: Vec<(Buf, Label)>,
 }
 
 /// A compiled graph.

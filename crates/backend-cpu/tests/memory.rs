@@ -51,6 +51,7 @@ fn limits(kv: KvType) -> Limits {
         state_slots: 5,
         kv,
         activations: Activations::Auto,
+        check_finite: false,
     }
 }
 

@@ -204,6 +204,7 @@ fn limits(rows: usize) -> Limits {
         state_slots: 2,
         kv: KvType::F32,
         activations: Activations::F32,
+        check_finite: true,
     }
 }
 
@@ -274,7 +275,7 @@ fn every_op_is_run() {
 
 #[test]
 fn fusing_changes_nothing() {
-    let plain = Cpu::new(CpuOptions { threads: Some(1), check_finite: true, ..CpuOptions::default() });
+    let plain = Cpu::new(CpuOptions { threads: Some(1), fuse: false, ..CpuOptions::default() });
     let fused = cpu(1);
     for (name, graph) in graphs() {
         assert!(run(&plain, &graph, [33, 5], 2) == run(&fused, &graph, [33, 5], 2), "{name}");
@@ -292,11 +293,21 @@ fn a_number_that_is_not_finite_is_named() {
     let y = g.push(Op::Scale(2.0), &[x], &[]).unwrap();
     let y = g.bias(y, Weight::new("bad", bad)).unwrap();
     g.output(y);
-    let cpu = Cpu::new(CpuOptions { check_finite: true, ..CpuOptions::default() });
-    let mut plan = cpu.compile(&g, &limits(4)).unwrap();
-    let sequence = Sequence { pages: &[0], state: 0, prompt_len: 1 };
-    let step =
-        Step { tokens: &[1, 2], positions: &[0, 1], sequence: &[0, 0], sequences: &[sequence], wanted: &[] };
-    let error = plan.run(&step).unwrap_err();
-    assert_eq!(error.to_string(), "bias in layer 4 is not finite at row 0, column 17");
+    for (fuse, ops) in [(false, "bias (bad)"), (true, "scale + bias (bad)")] {
+        let cpu = Cpu::new(CpuOptions { fuse, ..CpuOptions::default() });
+        let mut plan = cpu.compile(&g, &limits(4)).unwrap();
+        let sequence = Sequence { pages: &[0], state: 0, prompt_len: 1 };
+        let step = Step {
+            tokens: &[1, 2],
+            positions: &[0, 1],
+            sequence: &[0, 0],
+            sequences: &[sequence],
+            wanted: &[],
+        };
+        let error = plan.run(&step).unwrap_err();
+        let expected = format!("layer 4: {ops}: expected finite numbers, found inf in row 0, column 17");
+        assert_eq!(error.to_string(), expected);
+        let unchecked = Limits { check_finite: false, ..limits(4) };
+        assert!(cpu.compile(&g, &unchecked).unwrap().run(&step).is_ok());
+    }
 }

@@ -4,9 +4,11 @@ use crate::{
     Heads, activate, add, attention, bias, combine, embed, expert_matmul, gain, gated, gated_delta, l2_norm,
     matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap, wanted,
 };
-use nibble_backend::{Backend, Device, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Step};
-use nibble_graph::{Graph, KvLayer, Node, Op, Rows, StateLayer, Value, WeightId};
-use std::collections::BTreeSet;
+use nibble_backend::{
+    Backend, Category, Device, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Span, Step, Tracer,
+};
+use nibble_graph::{Graph, KvLayer, Label, Node, Op, Rows, StateLayer, Value, WeightId};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// The device that runs every op by its meaning, for parity and tests.
 ///
@@ -54,6 +56,10 @@ pub struct ReferencePlan {
     states: Vec<Vec<f32>>,
     tokens: usize,
     wanted: usize,
+    /// Who is told of each node.
+    tracer: Option<Arc<dyn Tracer>>,
+    /// What that one is told, by node.
+    labels: Vec<Arc<Label>>,
 }
 
 impl ReferencePlan {
@@ -79,6 +85,8 @@ impl ReferencePlan {
             states: graph.state_layers.iter().map(state).collect::<Result<_, _>>()?,
             tokens: 0,
             wanted: 0,
+            tracer: None,
+            labels: Vec::new(),
             graph: graph.clone(),
             limits: limits.clone(),
         })
@@ -194,15 +202,10 @@ impl ReferencePlan {
         }
     }
 
-    /// The first number of the last step that is not finite.
+    /// Refuses numbers of the last step that are not finite.
     fn check_finite(&self, index: usize) -> Result<(), Error> {
-        let (node, values) = (&self.graph.nodes[index], self.value(Value(index as u32)));
-        let Some(at) = values.iter().position(|v| !v.is_finite()) else { return Ok(()) };
-        let what = match node.layer {
-            Some(layer) => format!("{} (%{index}) of layer {layer}", node.op.name()),
-            None => format!("{} (%{index})", node.op.name()),
-        };
-        Err(Error::NotFinite { what, row: at / node.width, column: at % node.width })
+        let value = Value(index as u32);
+        Error::not_finite(&self.graph.label(&[value]), self.value(value), self.graph.node(value).width)
     }
 }
 
@@ -219,8 +222,16 @@ impl Plan for ReferencePlan {
         step.check(&self.limits, self.vocab, self.graph.is_recurrent())?;
         (self.tokens, self.wanted) = (step.tokens.len(), step.wanted.len());
         for index in 0..self.graph.nodes.len() {
+            let start = self.tracer.as_ref().map(|tracer| tracer.now());
             self.run_node(index, step);
-            self.check_finite(index)?;
+            if let (Some(tracer), Some(start)) = (&self.tracer, start) {
+                let (label, category) = (&self.labels[index], Category::Op);
+                let (end, counts) = (tracer.now(), [("", 0); 3]);
+                tracer.span(Span { label, category, thread: 0, start, end, counts });
+            }
+            if self.limits.check_finite {
+                self.check_finite(index)?;
+            }
         }
         Ok(())
     }
@@ -240,6 +251,12 @@ impl Plan for ReferencePlan {
         }
         into.copy_from_slice(&self.value(value)[row * into.len()..][..into.len()]);
         Ok(())
+    }
+
+    fn trace(&mut self, tracer: Arc<dyn Tracer>) {
+        let label = |i| Arc::new(self.graph.label(&[Value(i as u32)]));
+        self.labels = (0..self.graph.nodes.len()).map(label).collect();
+        self.tracer = Some(tracer);
     }
 
     fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Error> {

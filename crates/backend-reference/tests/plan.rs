@@ -89,7 +89,10 @@ fn a_number_that_is_not_finite_stops_the_run_and_is_named() {
     };
     let error = plan.run(&step).unwrap_err();
     assert!(matches!(error, Error::NotFinite { row: 2, column: 0, .. }), "{error}");
-    assert_eq!(error.to_string(), "scale (%2) of layer 3 is not finite at row 2, column 0");
+    assert_eq!(
+        error.to_string(),
+        "layer 3: scale (embed): expected finite numbers, found inf in row 2, column 0"
+    );
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What a device can refuse.
 
+use nibble_graph::Label;
 use thiserror::Error;
 
 /// Why a graph cannot be compiled or a step cannot run.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error, PartialEq)]
 pub enum Error {
     /// An op or a weight that this device does not run.
     #[error("{device} cannot run {what}")]
@@ -33,8 +34,8 @@ pub enum Error {
         /// What was given.
         found: String,
     },
-    /// A number that is not finite.
-    #[error("{what} is not finite at row {row}, column {column}")]
+    /// A number that is not finite, in a plan with [`crate::Limits::check_finite`].
+    #[error("{what}: expected finite numbers, found {found} in row {row}, column {column}")]
     NotFinite {
         /// The op and its layer.
         what: String,
@@ -42,6 +43,8 @@ pub enum Error {
         row: usize,
         /// Column of the value.
         column: usize,
+        /// NaN, or an infinity.
+        found: f32,
     },
     /// The device itself failed.
     #[error("{device} failed: {what}")]
@@ -51,4 +54,13 @@ pub enum Error {
         /// What it said.
         what: String,
     },
+}
+
+impl Error {
+    /// [`Error::NotFinite`] for the first number that is not, if there is one among `values`, rows of `width`.
+    pub fn not_finite(what: &Label, values: &[f32], width: usize) -> Result<(), Self> {
+        let Some(at) = values.iter().position(|x| !x.is_finite()) else { return Ok(()) };
+        let (row, column) = (at / width, at % width);
+        Err(Self::NotFinite { what: what.to_string(), row, column, found: values[at] })
+    }
 }

@@ -9,15 +9,17 @@ mod device;
 mod error;
 mod memory;
 mod step;
+mod trace;
 
 pub use ceiling::{Ceiling, Numbers};
 pub use device::Device;
 pub use error::Error;
 pub use memory::Memory;
 pub use step::{PAGE_LEN, Sequence, Step};
+pub use trace::{Category, Span, Tracer, timed};
 
 use nibble_graph::{Graph, Op};
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +96,9 @@ pub struct Limits {
     pub kv: KvType,
     /// How the inputs of matrix products are kept.
     pub activations: Activations,
+    /// Whether every op's result is searched for NaN and infinities, and a step fails at the first
+    /// ([`Error::NotFinite`]). For finding damage: slower, and never a change of the answer.
+    pub check_finite: bool,
 }
 
 /// A place where graphs run.
@@ -141,7 +146,9 @@ pub trait Plan: Send {
     /// Runs one step. Nothing is allocated, and a step outside the limits changes nothing.
     ///
     /// # Errors
-    /// [`Error::Step`] if the step breaks a rule of [`Step`] or the limits; [`Error::Device`] if the device failed.
+    /// [`Error::Step`] if the step breaks a rule of [`Step`] or the limits; [`Error::Device`] if the device failed;
+    /// [`Error::NotFinite`] if numbers are checked and one is not finite. Only the first of them leaves keys, values
+    /// and states as they were.
     fn run(&mut self, step: &Step<'_>) -> Result<(), Error>;
 
     /// Copies row `row` of output `output` (an index into [`Graph::outputs`]) of the last step into `into`.
@@ -149,6 +156,11 @@ pub trait Plan: Send {
     /// # Errors
     /// [`Error::Step`] if there is no such row or `into` has another length.
     fn read(&mut self, output: usize, row: usize, into: &mut [f32]) -> Result<(), Error>;
+
+    /// Tells `tracer` of each task of the steps that follow. A device that cannot time them tells nothing.
+    fn trace(&mut self, tracer: Arc<dyn Tracer>) {
+        drop(tracer);
+    }
 
     /// Copies the keys and values of page `from` to page `to`, in all layers.
     ///

@@ -56,6 +56,9 @@ pub struct DeviceArgs {
     /// Memory that may be reserved, such as 6G or 800M [default: what is available]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory_budget: Option<u64>,
+    /// Look at the result of every op, and name the first that is NaN or infinite; slower
+    #[arg(long)]
+    pub check_finite: bool,
     /// The same answer whatever shares the device (always so on the CPU)
     #[arg(long)]
     pub strict: bool,
@@ -73,9 +76,17 @@ impl DeviceArgs {
             activations: self.activations,
             prefill_chunk: self.prefill_chunk.map(|n| n as usize),
             memory_budget: self.memory_budget,
+            check_finite: self.check_finite,
             ..Options::default()
         }
     }
+}
+
+#[derive(Args)]
+pub struct TraceArgs {
+    /// Write where the time goes to this file, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -180,6 +191,8 @@ pub struct RunArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
 
 #[derive(Args)]
@@ -193,6 +206,8 @@ pub struct ChatArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
 
 #[derive(Args)]

@@ -3,10 +3,11 @@
 use crate::{
     args::ChatArgs,
     generate::{catch_interrupts, generate},
-    run::{open, start},
+    run::{open_with, start},
     terminal,
+    trace::Tracing,
 };
-use nibble_api::{Engine, Error, FinishReason, Kind, Message, Model, Request};
+use nibble_api::{Engine, Error, FinishReason, Kind, Message, Model, OpenOptions, Request};
 use rustyline::{DefaultEditor, error::ReadlineError};
 use std::{io::Write, path::Path};
 
@@ -17,10 +18,11 @@ const HELP: &str = "/help        this text
 Ctrl-C stops an answer.";
 
 pub fn run(args: &ChatArgs) -> Result<(), Error> {
-    let model = open(args.model.as_deref())?;
+    let tracing = Tracing::start(&args.trace)?;
+    let model = open_with(args.model.as_deref(), &tracing.open(OpenOptions::default()))?;
     // Before any memory is reserved: without a template there is nothing to talk with.
     model.template()?;
-    let mut engine = start(&model, &args.device.options())?;
+    let mut engine = start(&model, &tracing.run(args.device.options()))?;
     let failed = |e: ReadlineError| Error::new(Kind::Run, format!("the terminal cannot be read: {e}"));
     let mut editor = DefaultEditor::new().map_err(failed)?;
     catch_interrupts();
@@ -30,7 +32,7 @@ pub fn run(args: &ChatArgs) -> Result<(), Error> {
     loop {
         let line = match editor.readline("> ") {
             Ok(line) => line,
-            Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Eof) => return tracing.finish(),
             Err(ReadlineError::Interrupted) => continue,
             Err(e) => return Err(failed(e)),
         };
@@ -43,12 +45,12 @@ pub fn run(args: &ChatArgs) -> Result<(), Error> {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("/help", _) => terminal::note(HELP),
             ("/reset", _) => messages.clone_from(&start),
-            ("/exit" | "/quit", _) => return Ok(()),
+            ("/exit" | "/quit", _) => return tracing.finish(),
             ("/save", path) => save(path.trim(), &messages),
             (command, _) if command.starts_with('/') => {
                 terminal::warn(format_args!("unknown command {command}; /help lists them"));
             }
-            _ => answer(args, &model, &mut engine, &mut messages, line)?,
+            _ => answer(args, &model, &mut engine, &tracing, &mut messages, line)?,
         }
     }
 }
@@ -58,11 +60,12 @@ fn answer(
     args: &ChatArgs,
     model: &Model,
     engine: &mut Engine,
+    tracing: &Tracing,
     messages: &mut Vec<Message>,
     line: &str,
 ) -> Result<(), Error> {
     messages.push(Message::new("user", line));
-    let result = ask(args, model, engine, messages);
+    let result = ask(args, model, engine, tracing, messages);
     match result {
         Ok((text, summary)) => {
             terminal::say("\n")?;
@@ -84,6 +87,7 @@ fn ask(
     args: &ChatArgs,
     model: &Model,
     engine: &mut Engine,
+    tracing: &Tracing,
     messages: &[Message],
 ) -> Result<(String, String), Error> {
     let request = Request {
@@ -93,7 +97,7 @@ fn ask(
         stop: args.sampling.stop.clone(),
         stop_tokens: model.stop_tokens(),
     };
-    let answer = generate(engine, request, |text| terminal::say(text))?;
+    let answer = generate(engine, request, tracing, |text| terminal::say(text))?;
     if answer.reason == FinishReason::Length {
         terminal::warn("the answer was cut at the token limit");
     }

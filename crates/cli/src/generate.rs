@@ -1,6 +1,6 @@
 //! One answer: steps until it ends, text as it comes, Ctrl-C, figures.
 
-use crate::terminal;
+use crate::{terminal, trace::Tracing};
 use indicatif::ProgressBar;
 use nibble_api::{Engine, Error, Event, FinishReason, Request, Usage};
 use std::{
@@ -105,14 +105,16 @@ impl Answer {
 pub fn generate(
     engine: &mut Engine,
     request: Request,
+    tracing: &Tracing,
     text: impl FnMut(&str) -> Result<(), Error>,
 ) -> Result<Answer, Error> {
-    stoppable(|| answer(engine, request, text))
+    stoppable(|| answer(engine, request, tracing, text))
 }
 
 fn answer(
     engine: &mut Engine,
     request: Request,
+    tracing: &Tracing,
     mut text: impl FnMut(&str) -> Result<(), Error>,
 ) -> Result<Answer, Error> {
     let stop_tokens = request.stop_tokens.clone();
@@ -125,6 +127,7 @@ fn answer(
     let (mut all, mut tokens) = (String::new(), vec![]);
     loop {
         engine.step(&mut events)?;
+        tracing.keep_up()?;
         if interrupted() {
             events.extend(engine.cancel(id));
         }
@@ -144,6 +147,10 @@ fn answer(
                     }
                     pass(&mut text, &part)?;
                     all.push_str(&part);
+                }
+                Event::Failed { error, .. } => {
+                    bar.take().inspect(ProgressBar::finish_and_clear);
+                    return Err(error.into());
                 }
                 Event::Finished { text: part, reason, usage, .. } => {
                     bar.take().inspect(ProgressBar::finish_and_clear);

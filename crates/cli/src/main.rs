@@ -13,6 +13,7 @@ mod quantize;
 mod run;
 mod terminal;
 mod tokenize;
+mod trace;
 
 use args::{Cli, Command};
 use clap::Parser;

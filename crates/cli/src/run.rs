@@ -4,8 +4,9 @@ use crate::{
     args::{RunArgs, codecs},
     generate::{Answer, generate},
     terminal,
+    trace::Tracing,
 };
-use nibble_api::{Engine, Error, Kind, Message, Model, Options, Request};
+use nibble_api::{Engine, Error, Kind, Message, Model, OpenOptions, Options, Request};
 use std::{
     io::{IsTerminal, Read},
     path::Path,
@@ -19,10 +20,11 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let (path, prompt) = model_and_prompt(args);
     let sampling = args.sampling.params()?;
     let seed = sampling.seed;
+    let tracing = Tracing::start(&args.trace)?;
     let loading = Instant::now();
-    let model = open(path)?;
+    let model = open_with(path, &tracing.open(OpenOptions::default()))?;
     let prompt = prompt_tokens(args, &model, path.is_some(), prompt)?;
-    let mut engine = start(&model, &args.device.options())?;
+    let mut engine = start(&model, &tracing.run(args.device.options()))?;
     let load = loading.elapsed();
 
     let request = Request {
@@ -32,21 +34,27 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         stop: args.sampling.stop.clone(),
         stop_tokens: model.stop_tokens(),
     };
-    let answer = generate(&mut engine, request, |text| if args.json { Ok(()) } else { terminal::say(text) })?;
+    let say = |text: &str| if args.json { Ok(()) } else { terminal::say(text) };
+    let answer = generate(&mut engine, request, &tracing, say)?;
     if args.json {
         terminal::say(format_args!("{}\n", json(&model, &answer, load, seed)))?;
     } else {
         terminal::say("\n")?;
     }
     terminal::note(format_args!("load {}; {}", terminal::time(load), answer.summary()));
-    Ok(())
+    tracing.finish()
 }
 
 /// Opens a model while a spinner turns; without a path, the built-in one.
 pub fn open(path: Option<&Path>) -> Result<Model, Error> {
-    let Some(path) = path else { return Model::builtin() };
+    open_with(path, &OpenOptions::default())
+}
+
+/// [`open`] with choices.
+pub fn open_with(path: Option<&Path>, options: &OpenOptions) -> Result<Model, Error> {
+    let Some(path) = path else { return Model::builtin_with(options) };
     let spinner = terminal::spinner("opening the model");
-    let model = Model::open(path, &codecs());
+    let model = Model::open_with(path, &codecs(), options);
     spinner.finish_and_clear();
     model
 }

@@ -4,8 +4,9 @@ use crate::{
     Error, Event, FinishReason, Request, RequestId, StopMatcher, Usage,
     pages::{Key, PageBank, child, root},
     states::StateBank,
+    trace::{Part, Trace, traced},
 };
-use nibble_backend::{Limits, PAGE_LEN, Plan, Step};
+use nibble_backend::{Limits, PAGE_LEN, Plan, Step, Tracer};
 use nibble_graph::Graph;
 use nibble_sampler::Sampler;
 use nibble_tokenizer::{StreamDecoder, Tokenizer};
@@ -34,11 +35,18 @@ struct Running {
     text: Option<(StreamDecoder, StopMatcher)>,
     /// Whether a stop token or a stop string has come.
     stopped: bool,
+    /// Why no token could be chosen.
+    failed: Option<nibble_sampler::Error>,
 }
 
 impl Running {
     fn prompt_len(&self) -> usize {
         self.request.prompt.len()
+    }
+
+    fn usage(&self) -> Usage {
+        let prompt = self.prompt_len();
+        Usage { prompt, cached: self.cached, generated: self.tokens.len() - prompt }
     }
 
     /// The name of the prefix of `n` tokens, all of whose whole pages are named.
@@ -82,6 +90,7 @@ pub struct Engine {
     next: u64,
     pub(crate) logits: Vec<f32>,
     rows: Rows,
+    trace: Option<Trace>,
 }
 
 /// The arrays of a step, kept to be filled again.
@@ -91,6 +100,23 @@ struct Rows {
     positions: Vec<u32>,
     sequence: Vec<u32>,
     wanted: Vec<u32>,
+    /// Of the tokens, those of prompts.
+    prefill: usize,
+}
+
+impl Rows {
+    fn clear(&mut self) {
+        let Self { tokens, positions, sequence, wanted, prefill } = self;
+        [tokens, positions, sequence, wanted].into_iter().for_each(Vec::clear);
+        *prefill = 0;
+    }
+
+    /// What a trace says of the step.
+    fn counts(&self) -> [(&'static str, u64); 3] {
+        let (prefill, rows) = (self.prefill as u64, self.tokens.len() as u64);
+        let sequences = self.sequence.last().map_or(0, |&last| u64::from(last) + 1);
+        [("prefill_rows", prefill), ("decode_rows", rows - prefill), ("sequences", sequences)]
+    }
 }
 
 impl Engine {
@@ -114,11 +140,18 @@ impl Engine {
             running: Vec::with_capacity(limits.sequences),
             next: 0,
             rows: Rows::default(),
+            trace: None,
             plan,
             limits,
             tokenizer,
             vocab,
         }
+    }
+
+    /// Tells `tracer` of the parts of each step from now on, and of the plan's tasks in them.
+    pub fn trace(&mut self, tracer: Arc<dyn Tracer>) {
+        self.plan.trace(Arc::clone(&tracer));
+        self.trace = Some(Trace::new(tracer));
     }
 
     /// What the plan was compiled for.
@@ -192,12 +225,17 @@ impl Engine {
         Some(self.finish(at, FinishReason::Cancelled))
     }
 
-    /// Runs one step and appends what it brought to `events`.
+    /// Runs one step and appends what it brought to `events`. Logits that no token can be chosen from end their own
+    /// sequence alone, by an event.
     ///
     /// # Errors
     /// If the device fails; all running requests are then gone, and waiting ones are kept.
     pub fn step(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+        let start = self.trace.as_ref().map(Trace::now);
         let result = self.try_step(events);
+        if let (Some(trace), Some(start)) = (&self.trace, start) {
+            trace.done(Part::Step, start, self.rows.counts());
+        }
         if result.is_err() {
             self.abort();
         }
@@ -205,6 +243,7 @@ impl Engine {
     }
 
     fn try_step(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+        self.rows.clear();
         self.admit(events)?;
         let shares = self.share_rows();
         if shares.is_empty() {
@@ -221,13 +260,20 @@ impl Engine {
                     continue;
                 }
                 self.plan.read(0, wanted - 1, &mut self.logits)?;
-                let token = self.running[share.index].sampler.sample(&mut self.logits)?;
-                self.take_token(share.index, token, events);
+                let sequence = &mut self.running[share.index];
+                let (count, sampler) = (("request", sequence.id.0), &mut sequence.sampler);
+                let logits = &mut self.logits;
+                match traced(self.trace.as_ref(), Part::Sample, count, || sampler.sample(logits)) {
+                    Ok(token) => self.take_token(share.index, token, events),
+                    Err(error) => sequence.failed = Some(error),
+                }
             }
         }
         // From the back, so that the places of the others stay.
         for index in (0..self.running.len()).rev() {
-            if let Some(reason) = self.ended(index) {
+            if let Some(error) = self.running[index].failed.take() {
+                events.push(self.fail(index, error));
+            } else if let Some(reason) = self.ended(index) {
                 events.push(self.finish(index, reason));
             }
         }
@@ -262,6 +308,7 @@ impl Engine {
                 sampler,
                 text,
                 stopped: false,
+                failed: None,
                 request,
             });
             let cached = self.reuse(self.running.len() - 1)?;
@@ -372,14 +419,13 @@ impl Engine {
 
     /// Takes the pages that the step writes, and runs it.
     fn run(&mut self, shares: &[Share]) -> Result<(), Error> {
-        let Rows { tokens, positions, sequence, wanted } = &mut self.rows;
-        tokens.clear();
-        positions.clear();
-        sequence.clear();
-        wanted.clear();
+        let Rows { tokens, positions, sequence, wanted, prefill } = &mut self.rows;
         for (i, share) in shares.iter().enumerate() {
             let s = &mut self.running[share.index];
             let end = s.done + share.rows;
+            if s.done < s.prompt_len() {
+                *prefill += share.rows;
+            }
             while s.pages.len() * PAGE_LEN < end {
                 s.pages.push(self.pages.take().expect("pages were promised on admission"));
             }
@@ -402,7 +448,8 @@ impl Engine {
             })
             .collect();
         let step = Step { tokens, positions, sequence, sequences: &sequences, wanted };
-        Ok(self.plan.run(&step)?)
+        let rows = ("rows", step.tokens.len() as u64);
+        Ok(traced(self.trace.as_ref(), Part::Run, rows, || self.plan.run(&step))?)
     }
 
     /// Counts a sequence's rows as done; lets its full pages be found and keeps its state where it is wanted.
@@ -447,7 +494,8 @@ impl Engine {
         s.stopped = s.request.stop_tokens.contains(&token);
         let mut text = String::new();
         if let (Some((decoder, stops)), false) = (&mut s.text, s.stopped) {
-            (text, s.stopped) = stops.push(&decoder.push(token));
+            let more = || stops.push(&decoder.push(token));
+            (text, s.stopped) = traced(self.trace.as_ref(), Part::Text, ("request", s.id.0), more);
             if s.stopped {
                 s.text = None;
             }
@@ -477,18 +525,11 @@ impl Engine {
         if let Some(&page) = s.pages.get(whole) {
             self.pages.publish(page, s.keys[whole], &s.tokens[whole * PAGE_LEN..s.done]);
         }
-        if let Some(slot) = s.state {
-            let key = s.key(s.done);
-            if s.done > 0 && !self.states.contains(&key) {
-                self.states.keep(slot, key, s.done);
-            } else {
-                self.states.release(slot);
-            }
+        let key = s.key(s.done);
+        if let Some(slot) = s.state.take_if(|_| s.done > 0 && !self.states.contains(&key)) {
+            self.states.keep(slot, key, s.done);
         }
-        // From the back, so that the start of a conversation outlives its end.
-        for &page in s.pages.iter().rev() {
-            self.pages.release(page);
-        }
+        self.release(&s);
         let text = s.text.as_mut().map_or(String::new(), |(decoder, stops)| {
             let (mut text, stopped) = stops.push(&decoder.finish());
             if !stopped {
@@ -496,20 +537,28 @@ impl Engine {
             }
             text
         });
-        let usage =
-            Usage { prompt: s.prompt_len(), cached: s.cached, generated: s.tokens.len() - s.prompt_len() };
-        Event::Finished { request: s.id, text, reason, usage }
+        Event::Finished { request: s.id, text, reason, usage: s.usage() }
+    }
+
+    /// Removes a sequence; as its keys and values may be as damaged as its logits, nobody is to find them.
+    fn fail(&mut self, index: usize, error: nibble_sampler::Error) -> Event {
+        let s = self.running.remove(index);
+        s.pages.iter().for_each(|&page| self.pages.forget(page));
+        self.release(&s);
+        Event::Failed { request: s.id, error: error.into(), usage: s.usage() }
+    }
+
+    /// Gives the pages and the state of a removed sequence back.
+    fn release(&mut self, s: &Running) {
+        // From the back, so that the start of a conversation outlives its end.
+        s.pages.iter().rev().for_each(|&page| self.pages.release(page));
+        s.state.into_iter().for_each(|slot| self.states.release(slot));
     }
 
     /// Drops all running sequences and whatever the failed step left behind.
     fn abort(&mut self) {
-        for s in self.running.drain(..) {
-            for &page in s.pages.iter().rev() {
-                self.pages.release(page);
-            }
-            if let Some(slot) = s.state {
-                self.states.release(slot);
-            }
+        for s in std::mem::take(&mut self.running) {
+            self.release(&s);
         }
     }
 }

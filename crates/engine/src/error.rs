@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// What can go wrong, in one sentence each.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error, PartialEq)]
 pub enum Error {
     /// The prompt has no tokens.
     #[error("the prompt is empty: at least one token is needed")]
@@ -23,6 +23,16 @@ pub enum Error {
         token: u32,
         /// Tokens in the vocabulary.
         vocab: usize,
+    },
+    /// A logit is not finite, so that there is nothing to compare with.
+    #[error("logits of position {position}: expected finite numbers, found {found} for token {token}")]
+    NotFinite {
+        /// The position in the text.
+        position: usize,
+        /// The first token whose logit is not finite.
+        token: usize,
+        /// NaN, or an infinity.
+        found: f32,
     },
     /// The request could never run with the memory reserved.
     #[error(

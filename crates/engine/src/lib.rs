@@ -12,6 +12,7 @@ mod request;
 mod score;
 mod states;
 mod text;
+mod trace;
 
 pub use engine::Engine;
 pub use error::Error;

@@ -1,5 +1,6 @@
 //! What is asked for, and what comes back.
 
+use crate::Error;
 use nibble_sampler::SamplerParams;
 
 /// A request's number, unique in its engine.
@@ -85,6 +86,15 @@ pub enum Event {
         text: String,
         /// Why.
         reason: FinishReason,
+        /// Tokens counted.
+        usage: Usage,
+    },
+    /// An answer has broken off. Other requests go on.
+    Failed {
+        /// Whose.
+        request: RequestId,
+        /// Why: logits that no token can be chosen from.
+        error: Error,
         /// Tokens counted.
         usage: Usage,
     },

@@ -9,7 +9,7 @@ impl Engine {
     /// Nothing is taken from or left in the prefix cache, so that the figures depend on the tokens alone.
     ///
     /// # Errors
-    /// As for a request with that prompt; [`Error::Pages`] while other requests hold the pages it needs.
+    /// As for a request with that prompt; [`Error::NotFinite`] for logits that are not; [`Error::Pages`] while other requests hold the pages it needs.
     pub fn score(&mut self, tokens: &[u32], mut row: impl FnMut(usize, &[f32])) -> Result<(), Error> {
         self.check_prompt(tokens)?;
         let needed = tokens.len().div_ceil(PAGE_LEN);
@@ -50,6 +50,10 @@ impl Engine {
             })?;
             for n in 0..part.len() {
                 self.plan.read(0, n, &mut self.logits)?;
+                if let Some(token) = self.logits.iter().position(|logit| !logit.is_finite()) {
+                    let (position, found) = (first + n, self.logits[token]);
+                    return Err(Error::NotFinite { position, token, found });
+                }
                 row(first + n, &self.logits);
             }
         }

@@ -130,6 +130,7 @@ fn run(engine: &mut Engine, expected: usize) -> Result<Take, Error> {
                     take.cached += usage.cached;
                     waiting += 1;
                 }
+                Event::Failed { error, .. } => return Err(error.into()),
                 Event::Prefill { .. } => {}
             }
         }

@@ -13,6 +13,7 @@ pub fn limits(rows: usize, context: usize, kv: KvType) -> Limits {
         state_slots: 1,
         kv,
         activations: Activations::F32,
+        check_finite: true,
     }
 }
 

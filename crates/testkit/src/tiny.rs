@@ -212,6 +212,11 @@ impl Tiny {
         }
     }
 
+    /// Replaces one number of a weight, named as in the file: damage to be found.
+    pub fn damage(&mut self, weight: &str, at: usize, number: f32) {
+        self.weight(weight).numbers[at] = number;
+    }
+
     /// The file, all weights in f32.
     pub fn gguf(&self) -> Vec<u8> {
         self.gguf_in(codec("f32"))

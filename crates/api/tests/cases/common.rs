@@ -27,9 +27,15 @@ pub fn open(tiny: &Tiny) -> Model {
     with_file(&tiny.gguf(), |path| Model::open(path, &Registry::default()).unwrap())
 }
 
-/// Two threads, a context of 256.
+/// Two threads, a context of 256, every number looked at.
 pub fn options() -> Options {
-    Options { device: "cpu".into(), threads: Some(2), context: Some(256), ..Options::default() }
+    Options {
+        device: "cpu".into(),
+        threads: Some(2),
+        context: Some(256),
+        check_finite: true,
+        ..Options::default()
+    }
 }
 
 /// Nothing rounded but the weights.
@@ -76,6 +82,7 @@ pub fn finish(engine: &mut Engine) -> BTreeMap<RequestId, Done> {
                     done.deltas.push(text);
                     (done.reason, done.usage) = (Some(reason), usage);
                 }
+                Event::Failed { request, error, .. } => panic!("{request:?}: {error}"),
                 Event::Prefill { .. } => {}
             }
         }

@@ -91,6 +91,7 @@ fn requests_in_any_order_say_what_they_say_alone() {
                         assert!(tokens.len() == count || reason == FinishReason::Cancelled, "{place}");
                         whole += usize::from(reason != FinishReason::Cancelled && count > 0);
                     }
+                    Event::Failed { request, error, .. } => panic!("{request:?}: {error}"),
                     Event::Prefill { .. } => {}
                 }
             }

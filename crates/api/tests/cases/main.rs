@@ -3,8 +3,10 @@
 mod chat;
 mod common;
 mod edges;
+mod finite;
 mod kv;
 mod real_models;
 mod requests;
 mod run_time_codec;
 mod same_answer;
+mod trace;

@@ -124,6 +124,7 @@ pub fn engine(setup: Setup) -> Engine {
         state_slots: if graph.is_recurrent() { 3 * setup.sequences + 4 } else { 0 },
         kv: KvType::F16,
         activations: Activations::Auto,
+        check_finite: true,
     };
     let plan = Reference.compile(&graph, &limits).unwrap();
     Engine::new(plan, &graph, None, Some(setup.chunk))
@@ -162,6 +163,7 @@ pub fn finish(engine: &mut Engine) -> BTreeMap<RequestId, Done> {
                     entry.reason = Some(reason);
                     entry.usage = usage;
                 }
+                Event::Failed { request, error, .. } => panic!("{request:?}: {error}"),
                 Event::Prefill { .. } => {}
             }
         }
