@@ -20,7 +20,7 @@ mod weights;
 
 pub use config::{Config, Defaults, Delta, Experts, LayerKind};
 pub use error::{Error, Problem};
-pub use rope::{RopeConfig, Scaling};
+pub use rope::{RopeConfig, Scaling, yarn_magnitude};
 pub use weights::Weights;
 
 use nibble_format::Checkpoint;

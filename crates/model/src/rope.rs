@@ -212,17 +212,21 @@ impl Scaling {
     }
 }
 
-/// As the file says, or from the factor: `0.1 ln(factor) + 1`; a quotient of two of them with both `mscale`s.
+/// What YaRN multiplies sine and cosine with for a stretch by `factor`: `0.1 scale ln(factor) + 1`, `scale` mostly 1.
+pub fn yarn_magnitude(factor: f64, scale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
+}
+
+/// As the file says, or [`yarn_magnitude`]; a quotient of two of them with both `mscale`s.
 fn yarn_attention_factor(keys: &Keys<'_>, factor: f64) -> Result<f64, Problem> {
     if let Some(explicit) = keys.positive("rope.scaling.attn_factor")? {
         return Ok(explicit);
     }
-    let magnitude = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
     let (mscale, all) =
         (keys.positive("rope.scaling.mscale")?, keys.positive("rope.scaling.mscale_all_dim")?);
     Ok(match (mscale, all) {
-        (Some(mscale), Some(all)) => magnitude(mscale) / magnitude(all),
-        _ => magnitude(1.0),
+        (Some(mscale), Some(all)) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
+        _ => yarn_magnitude(factor, 1.0),
     })
 }
 

@@ -8,8 +8,9 @@ use nibble_format::{
     Checkpoint, Metadata, Value,
     gguf::{self, Entry, ValueType},
 };
+use nibble_graph::RopeLayout;
+use nibble_model::{RopeConfig, Scaling, yarn_magnitude};
 use nibble_quant::Registry;
-use std::f64::consts::TAU;
 
 /// Hyperparameters that GGUF files have under the same name, behind the architecture's.
 const SAME: &[&str] = &[
@@ -129,7 +130,7 @@ pub(super) fn rope_factors(m: &Metadata) -> Result<Option<Vec<f32>>, Error> {
     }
     let number = |key: &str| m.f32(key).map(f64::from);
     let (base, factor) = (number("rope.freq_base")?, number("rope.scaling.factor")?);
-    let original = number("rope.scaling.original_context_length")?;
+    let original = m.usize("rope.scaling.original_context_length")?;
     let low = m.f32_or("rope.scaling.low_freq_factor", 1.0).map(f64::from)?;
     let high = m.f32_or("rope.scaling.high_freq_factor", 4.0).map(f64::from)?;
     let width = m.usize("rope.dimension_count")?;
@@ -137,12 +138,13 @@ pub(super) fn rope_factors(m: &Metadata) -> Result<Option<Vec<f32>>, Error> {
         let what = format!("key `rope.dimension_count`: expected at most {MAX_ROTATED}, found {width}");
         return Err(Error::new(Kind::Load, what));
     }
-    let divisor = |i: usize| {
-        let turns = original * base.powf(-2.0 * i as f64 / width as f64) / TAU;
-        let short = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-        (1.0 / (short + (1.0 - short) / factor)) as f32
+    let frequencies = |scaling| {
+        let layout = RopeLayout::Split; // no matter: frequencies are of pairs
+        RopeConfig { head_dim: width, dims: width, layout, base, scaling }.frequencies()
     };
-    Ok(Some((0..width / 2).map(divisor).collect()))
+    let stretched = frequencies(Scaling::Llama3 { factor, original, low, high });
+    let divisors = frequencies(Scaling::None).into_iter().zip(stretched).map(|(f, slow)| (f / slow) as f32);
+    Ok(Some(divisors.collect()))
 }
 
 fn is_llama3(m: &Metadata) -> Result<bool, Error> {
@@ -167,7 +169,7 @@ fn derived(m: &Metadata, architecture: &str) -> Result<Vec<Entry>, Error> {
     }
     if m.find_text("rope.scaling.type")? == Some("yarn") {
         let factor = f64::from(m.f32("rope.scaling.factor")?);
-        let usual = if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 };
+        let usual = yarn_magnitude(factor, 1.0);
         let times = f64::from(m.f32_or("rope.scaling.attn_factor", usual as f32)?) / usual;
         if (times - 1.0).abs() > 1e-6 {
             entries.push(entry(architecture, "rope.scaling.attn_factor", &Value::from(times)));
