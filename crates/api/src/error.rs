@@ -15,11 +15,44 @@ pub enum Kind {
     Run = 5,
 }
 
+/// What the caller can do about a failure. Programs say it in their own terms, such as the flag to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Fewer tokens, or a larger [`crate::Options::context`].
+    Context,
+    /// A smaller [`crate::Options::context`], a smaller [`crate::Options::kv`], a larger
+    /// [`crate::Options::memory_budget`].
+    Memory,
+    /// [`crate::Options::check_finite`], which names the op.
+    CheckFinite,
+    /// A prompt as token ids.
+    Ids,
+    /// A prompt without the chat template: [`crate::Model::encode`].
+    PlainText,
+    /// Another name, or [`crate::QuantizeOptions::force`].
+    Replace,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Context => "ask for fewer tokens or a larger `context`",
+            Self::Memory => "lower `context`, choose a smaller `kv`, or raise `memory_budget`",
+            Self::CheckFinite => "run it with `check_finite` to learn which op it comes from",
+            Self::Ids => "give the prompt as token ids",
+            Self::PlainText => "give plain text to `encode`",
+            Self::Replace => "choose another name, or set `force` to replace it",
+        })
+    }
+}
+
 /// A failure: its kind and one sentence that says where, what was expected, what was found and what to do.
 #[derive(Debug)]
 pub struct Error {
     /// What kind of failure it is.
     pub kind: Kind,
+    /// What can be done about it, where that is more than the sentence says already.
+    pub remedy: Option<Remedy>,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -27,17 +60,28 @@ pub struct Error {
 impl Error {
     /// A failure in words.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, remedy: None, message: message.into(), source: None }
+    }
+
+    /// The failure with what can be done about it.
+    pub(crate) fn with(self, remedy: Remedy) -> Self {
+        Self { remedy: Some(remedy), ..self }
+    }
+
+    /// The sentence without the remedy.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     fn of(kind: Kind, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { kind, message: source.to_string(), source: Some(Box::new(source)) }
+        Self { kind, remedy: None, message: source.to_string(), source: Some(Box::new(source)) }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 
@@ -96,8 +140,9 @@ impl From<nibble_engine::Error> for Error {
             E::EmptyPrompt | E::Token { .. } | E::Sampler(nibble_sampler::Error::Parameter { .. }) => {
                 Self::of(Kind::Usage, e)
             }
-            E::Context { .. } | E::Pages { .. } => Self::of(Kind::Fit, e),
-            E::NotFinite { .. } | E::Sampler(_) => Self::of(Kind::Run, e),
+            E::Context { .. } => Self::of(Kind::Fit, e).with(Remedy::Context),
+            E::Pages { .. } => Self::of(Kind::Fit, e),
+            E::NotFinite { .. } | E::Sampler(_) => Self::of(Kind::Run, e).with(Remedy::CheckFinite),
             E::Backend(e) => e.into(),
         }
     }

@@ -103,7 +103,7 @@ mod vocab;
 
 pub use builtin::builtin_bytes;
 pub use device::{BACKENDS, BackendEntry, Open};
-pub use error::{Error, Kind};
+pub use error::{Error, Kind, Remedy};
 pub use model::{Model, OpenOptions, Options};
 pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
 pub use trace::{OpTime, Trace};

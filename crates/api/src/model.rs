@@ -1,6 +1,6 @@
 //! An opened model, and the engines started on it.
 
-use crate::{Error, builtin, device, error::Kind, vocab};
+use crate::{Error, Kind, Remedy, builtin, device, vocab};
 use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Tracer, timed};
 use nibble_chat::{Message, Template};
 use nibble_engine::Engine;
@@ -196,10 +196,7 @@ impl Model {
     pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>, Error> {
         self.tokenizer.as_ref().ok_or_else(|| {
             let path = self.checkpoint.path.display();
-            Error::new(
-                Kind::Load,
-                format!("{path}: no tokenizer was found; give the prompt as ids with --tokens"),
-            )
+            Error::new(Kind::Load, format!("{path}: no tokenizer was found")).with(Remedy::Ids)
         })
     }
 
@@ -228,10 +225,8 @@ impl Model {
     pub fn template(&self) -> Result<Template, Error> {
         let Some(source) = &self.checkpoint.chat_template else {
             let path = self.checkpoint.path.display();
-            let what = format!(
-                "{path}: the model has no chat template; continue plain text with `nibble run --raw`"
-            );
-            return Err(Error::new(Kind::Usage, what));
+            let what = format!("{path}: the model has no chat template");
+            return Err(Error::new(Kind::Usage, what).with(Remedy::PlainText));
         };
         let t = self.tokenizer()?;
         let piece = |id: Option<u32>| id.map(|id| String::from_utf8_lossy(t.piece(id)).into_owned());
@@ -270,7 +265,7 @@ fn check_budget(memory: &Memory, limits: &Limits, budget: Option<u64>) -> Result
         Kind::Fit,
         format!(
             "memory: {} MiB are needed (weights {}, keys and values {} for a context of {}, state {}, activations {}), \
-             but {} MiB are available; lower --ctx, choose --kv q8_0, or raise --memory-budget",
+             but {} MiB are available",
             mib(needed),
             mib(memory.weights),
             mib(memory.kv),
@@ -279,5 +274,6 @@ fn check_budget(memory: &Memory, limits: &Limits, budget: Option<u64>) -> Result
             mib(memory.activations),
             mib(available),
         ),
-    ))
+    )
+    .with(Remedy::Memory))
 }

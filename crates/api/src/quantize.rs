@@ -11,7 +11,7 @@ mod plan;
 mod source;
 mod vocab;
 
-use crate::{Error, Kind};
+use crate::{Error, Kind, Remedy};
 use imatrix::Imatrix;
 use nibble_format::gguf::{self, WriteTensor};
 use nibble_quant::{Codec, Registry, byte_len};
@@ -201,7 +201,7 @@ fn check_output(output: &Path, force: bool) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::new(Kind::Usage, format!("{}: {what}", output.display())));
     match std::fs::metadata(output) {
         Ok(found) if found.is_dir() => refuse("expected the name of the file to write, found a directory"),
-        Ok(_) if !force => refuse("exists already; choose another name, or --force to replace it"),
+        Ok(_) if !force => refuse("exists already").map_err(|e| e.with(Remedy::Replace)),
         _ => Ok(()),
     }
 }

@@ -161,7 +161,7 @@ fn an_output_is_never_replaced_by_accident() {
     let force = QuantizeOptions { force: true, ..options("q8_0") };
     let roundabout = folder.path().join(".").join("in.gguf");
     for (output, options, says) in [
-        (&output, options("q8_0"), "--force"),
+        (&output, options("q8_0"), "exists already; choose another name, or set `force`"),
         (&input, force.clone(), "is the input"),
         (&roundabout, force.clone(), "is the input"),
         (&folder.path().to_owned(), force.clone(), "found a directory"),

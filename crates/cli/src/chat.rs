@@ -75,7 +75,7 @@ fn answer(
         }
         Err(e) if matches!(e.kind, Kind::Fit | Kind::Usage) => {
             messages.pop();
-            terminal::error(&e);
+            terminal::failure(&e);
             terminal::note("the message was taken back; /reset starts anew");
             Ok(())
         }

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::error(&error);
+            terminal::failure(&error);
             ExitCode::from(exit_code(&error))
         }
     }

@@ -1,7 +1,7 @@
 //! What goes to stderr: errors, progress, summaries. Colours and bars only where a person looks.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nibble_api::{Error, Kind};
+use nibble_api::{Error, Kind, Remedy};
 use nibble_measure::text;
 pub use nibble_measure::text::size;
 use std::{
@@ -26,6 +26,26 @@ fn line(text: impl Display) {
 /// One sentence, after the word that says what it is.
 pub fn error(message: impl Display) {
     line(format_args!("{} {message}", paint("1;31", "error:")));
+}
+
+/// A failure, with what to do about it in the words of the command line.
+pub fn failure(e: &Error) {
+    match e.remedy {
+        Some(remedy) => error(format_args!("{}; {}", e.message(), advice(remedy))),
+        None => error(e.message()),
+    }
+}
+
+/// What to type.
+fn advice(remedy: Remedy) -> &'static str {
+    match remedy {
+        Remedy::Context => "shorten it or raise --ctx",
+        Remedy::Memory => "lower --ctx, choose --kv q8_0, or raise --memory-budget",
+        Remedy::CheckFinite => "--check-finite tells which op it comes from",
+        Remedy::Ids => "give the prompt as ids with --tokens",
+        Remedy::PlainText => "continue plain text with `nibble run --raw`",
+        Remedy::Replace => "choose another name, or --force to replace it",
+    }
 }
 
 /// Something that the user should know.

@@ -92,8 +92,8 @@ fn exit_codes_say_what_kind_of_failure_it_was() {
         (&["run", "x", "--temp", "-1"], 2, "temperature"),
         (&["run", "missing.gguf", "x"], 3, "missing.gguf"),
         (&["run", &broken, "x"], 3, "broken.gguf"),
-        (&["run", "a story", "--ctx", "4"], 4, "4"),
-        (&["run", &model, "--tokens", "1,2", "--memory-budget", "1K"], 4, "memory"),
+        (&["run", "a story", "--ctx", "4"], 4, "but the context holds 4; shorten it or raise --ctx"),
+        (&["run", &model, "--tokens", "1,2", "--memory-budget", "1K"], 4, "available; lower --ctx"),
     ];
     for (args, code, word) in cases {
         let output = nibble(args);

@@ -1,9 +1,10 @@
 //! The loop: admit requests, build a step, run it, choose tokens.
 
 use crate::{
-    Error, Event, FinishReason, Request, RequestId, StopMatcher, Usage,
+    Error, Event, FinishReason, Request, RequestId, Usage,
     pages::{Key, PageBank, child, root},
     states::StateBank,
+    text::StopMatcher,
     trace::{Part, Trace, traced},
 };
 use nibble_backend::{Limits, PAGE_LEN, Plan, Step, Tracer};
@@ -519,7 +520,7 @@ impl Engine {
     }
 
     /// Removes a sequence; what it has run stays to be found.
-    fn finish(&mut self, index: usize, reason: FinishReason) -> Event {
+    fn finish(&mut self, index: usize, mut reason: FinishReason) -> Event {
         let mut s = self.running.remove(index);
         let whole = s.keys.len() - 1;
         if let Some(&page) = s.pages.get(whole) {
@@ -531,9 +532,12 @@ impl Engine {
         }
         self.release(&s);
         let text = s.text.as_mut().map_or(String::new(), |(decoder, stops)| {
+            // Half a character at the end may be what completes a stop string.
             let (mut text, stopped) = stops.push(&decoder.finish());
             if !stopped {
                 text.push_str(&stops.finish());
+            } else if reason == FinishReason::Length {
+                reason = FinishReason::Stop;
             }
             text
         });

@@ -9,7 +9,7 @@ pub enum Error {
     #[error("the prompt is empty: at least one token is needed")]
     EmptyPrompt,
     /// The prompt does not fit the context.
-    #[error("the prompt has {needed} tokens, but the context holds {available}; shorten it or raise --ctx")]
+    #[error("the prompt has {needed} tokens, but the context holds {available}")]
     Context {
         /// Tokens in the prompt.
         needed: usize,

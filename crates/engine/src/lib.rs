@@ -17,4 +17,3 @@ mod trace;
 pub use engine::Engine;
 pub use error::Error;
 pub use request::{Event, FinishReason, Request, RequestId, Usage};
-pub use text::StopMatcher;

@@ -2,19 +2,19 @@
 
 /// Passes text on until a stop string appears in it. Text that may be the start of one is held back.
 #[derive(Clone, Debug, Default)]
-pub struct StopMatcher {
+pub(crate) struct StopMatcher {
     stops: Vec<String>,
     held: String,
 }
 
 impl StopMatcher {
     /// Stops at the first of these; empty strings are ignored.
-    pub fn new(stops: &[String]) -> Self {
+    pub(crate) fn new(stops: &[String]) -> Self {
         Self { stops: stops.iter().filter(|s| !s.is_empty()).cloned().collect(), held: String::new() }
     }
 
     /// More text. Returns what can be passed on, and whether a stop string was found: it and what follows it is gone.
-    pub fn push(&mut self, text: &str) -> (String, bool) {
+    pub(crate) fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
         let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
         if let Some(at) = found {
@@ -27,7 +27,7 @@ impl StopMatcher {
     }
 
     /// The end of the text: what was held back.
-    pub fn finish(&mut self) -> String {
+    pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }

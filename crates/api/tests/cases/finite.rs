@@ -1,7 +1,7 @@
 //! Damaged weights: what is checked names the first op that shows them, what is not refuses their logits.
 
 use crate::common::{answer, greedy, open, options};
-use nibble_api::{BACKENDS, Error, Event, Kind, Options, Request, RequestId};
+use nibble_api::{BACKENDS, Error, Event, Kind, Options, Remedy, Request, RequestId};
 use nibble_testkit::tiny::{self, Tiny};
 
 fn on(device: &str, check_finite: bool) -> Options {
@@ -63,6 +63,7 @@ fn without_the_check_the_logits_are_refused_and_where_to_look_is_said() {
         let error = failure(tiny::llama(), &on(device.name, false), damage);
         assert_eq!(error.kind, Kind::Run);
         assert!(error.to_string().contains("NaN for token 0"), "{error}");
+        assert_eq!(error.remedy, Some(Remedy::CheckFinite));
         let mut tiny = tiny::llama();
         tiny.damage(damage.0, damage.1, damage.2);
         let mut engine = open(&tiny).start(&on(device.name, false)).unwrap();

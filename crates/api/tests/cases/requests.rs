@@ -1,7 +1,7 @@
 //! Requests that are refused, given up or stopped, and the text that comes of them.
 
 use crate::common::{answer, finish, greedy, open, options};
-use nibble_api::{Event, FinishReason, Kind, Message, Options, Request};
+use nibble_api::{Event, FinishReason, Kind, Message, Options, Remedy, Request};
 use nibble_testkit::{Rng, tiny};
 
 fn ids(text: &str) -> Vec<u32> {
@@ -47,6 +47,15 @@ fn requests_that_make_no_sense_are_refused_and_leave_nothing() {
     assert_eq!(answer(&mut engine, greedy(&tiny::prompt(1, 5), 5)).tokens, good.tokens);
     let refused = model.encode_chat(&[Message::new("user", "hello")]).unwrap_err();
     assert!(refused.to_string().contains("no chat template"), "{refused}");
+    assert_eq!(refused.remedy, Some(Remedy::PlainText));
+    let long = nibble_api::Error::from(engine.submit(greedy(&[5; 257], 5)).unwrap_err());
+    assert_eq!((long.kind, long.remedy), (Kind::Fit, Some(Remedy::Context)));
+    let small = Options { memory_budget: Some(1), ..options() };
+    let Err(small) = model.start(&small) else { panic!("a model in one byte") };
+    assert_eq!((small.kind, small.remedy), (Kind::Fit, Some(Remedy::Memory)));
+    for error in [refused, long, small] {
+        assert!(!error.to_string().contains("--"), "flags are words of the command: {error}");
+    }
 }
 
 #[test]
@@ -122,6 +131,12 @@ fn a_character_over_two_tokens_comes_whole_and_half_of_it_once() {
     assert_eq!(deltas.concat(), "a\u{1F600}b");
     let (deltas, reason) = said(&chain, &[], 2);
     assert_eq!((deltas.concat(), reason), ("a\u{FFFD}".into(), FinishReason::Length));
+    let (deltas, reason) = said(&chain, &["a\u{FFFD}"], 2);
+    assert_eq!(
+        (deltas.concat(), reason),
+        (String::new(), FinishReason::Stop),
+        "what it is worth in the end counts"
+    );
     let (deltas, _) = said(&[tiny::byte(b'a'), first, tiny::byte(b'b')], &[], 20);
     assert_eq!(deltas.concat(), "a\u{FFFD}b");
     let (deltas, _) = said(&chain, &["\u{1F600}b"], 20);
