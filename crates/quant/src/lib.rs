@@ -13,7 +13,7 @@ mod f32;
 mod f64;
 mod fields;
 mod fp4;
-mod grids;
+pub mod grids;
 mod iq1_m;
 mod iq1_s;
 mod iq2_s;
