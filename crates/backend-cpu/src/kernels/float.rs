@@ -12,6 +12,9 @@ pub const TILE_ROWS: usize = 4;
 /// Bytes of weights that all rows of activations are multiplied with before the next: what stays in an L2 cache.
 const CACHED_BYTES: usize = 256 << 10;
 
+/// Rows of activations up to which weights are read in one go.
+const FEW: usize = 4;
+
 /// How stored numbers become floats.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
@@ -73,7 +76,9 @@ pub fn product(isa: Isa, codec: &dyn Codec, job: &Job<'_>, decoded: &mut [f32]) 
 }
 
 fn stored_product(isa: Isa, stored: Stored, job: &Job<'_>) {
-    let rows_at_once = (CACHED_BYTES / job.row_bytes.max(1)).max(TILE_ROWS) / TILE_ROWS * TILE_ROWS;
+    let cached = (CACHED_BYTES / job.row_bytes.max(1)).max(TILE_ROWS) / TILE_ROWS * TILE_ROWS;
+    // Few rows of activations are done in one go.
+    let rows_at_once = if job.x.count() <= FEW { job.end - job.first } else { cached };
     for first in (job.first..job.end).step_by(rows_at_once) {
         let part = Job { first, end: job.end.min(first + rows_at_once), ..*job };
         match isa {
@@ -115,7 +120,7 @@ fn fold(lanes: &[f32; 16]) -> f32 {
     tree(&std::array::from_fn(|i| lanes[i] + lanes[i + 8]))
 }
 
-/// The loops around a register tile of `$rows` rows of weights and `$tokens` of activations, whose vectors of 16 numbers
+/// The loops around a register tile of [`TILE_ROWS`] rows of weights and `$tokens` of activations, whose vectors of 16 numbers
 /// are `$vector` (made, loaded, multiplied and stored by the functions in scope).
 macro_rules! tiles {
     ($features:literal, $vector:ty, $tokens:literal) => {
@@ -150,12 +155,13 @@ macro_rules! tiles {
             stored: Stored,
             load: &impl Fn(&[u8], usize) -> $vector,
         ) -> usize {
-            let mut n = job.first;
-            while n < job.end {
-                n += match job.end - n {
-                    TILE_ROWS.. => tile::<TILE_ROWS, T>(job, n, t, stored, load),
-                    _ => tile::<1, T>(job, n, t, stored, load),
-                };
+            // Streams far apart: each goes on where it is when a row ends.
+            let stream = (job.end - job.first) / TILE_ROWS;
+            for n in job.first..job.first + stream {
+                tile::<TILE_ROWS, T>(job, std::array::from_fn(|r| n + r * stream), t, stored, load);
+            }
+            for n in job.first + TILE_ROWS * stream..job.end {
+                tile::<1, T>(job, [n], t, stored, load);
             }
             T
         }
@@ -164,12 +170,12 @@ macro_rules! tiles {
         #[target_feature(enable = $features)]
         fn tile<const R: usize, const T: usize>(
             job: &Job<'_>,
-            n: usize,
+            n: [usize; R],
             t: usize,
             stored: Stored,
             load: &impl Fn(&[u8], usize) -> $vector,
-        ) -> usize {
-            let rows: [&[u8]; R] = std::array::from_fn(|r| job.row(n + r));
+        ) {
+            let rows: [&[u8]; R] = n.map(|n| job.row(n));
             let x: [&[f32]; T] = std::array::from_fn(|i| job.x.row(t + i).floats);
             let mut sums = [[zero(); T]; R];
             let whole = job.row_len / 16 * 16;
@@ -180,7 +186,9 @@ macro_rules! tiles {
                 }
                 for r in 0..R {
                     if k % 64 == 0 {
-                        prefetch(rows[r], stored.bytes() * k);
+                        for line in 0..stored.bytes() {
+                            prefetch(rows[r], stored.bytes() * k + 64 * line);
+                        }
                     }
                     let w = load(rows[r], k);
                     for i in 0..T {
@@ -208,10 +216,10 @@ macro_rules! tiles {
                 }
             }
             for i in 0..T {
-                let y: [f32; R] = std::array::from_fn(|r| fold(&lanes(sums[r][i])));
-                job.y.write(t + i, n, &y);
+                for r in 0..R {
+                    job.y.write(t + i, n[r], &[fold(&lanes(sums[r][i]))]);
+                }
             }
-            R
         }
     };
 }
@@ -284,9 +292,7 @@ mod avx512 {
     #[target_feature(enable = "avx512f")]
     fn prefetch(row: &[u8], at: usize) {
         // A prefetch may name any address.
-        let ahead = row.as_ptr().wrapping_add(at + 2048);
-        _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-        _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64).cast());
+        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_add(at + 2048).cast());
     }
 }
 
@@ -364,9 +370,7 @@ mod avx2 {
     #[target_feature(enable = "avx2")]
     fn prefetch(row: &[u8], at: usize) {
         // A prefetch may name any address.
-        let ahead = row.as_ptr().wrapping_add(at + 2048);
-        _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-        _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64).cast());
+        _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().wrapping_add(at + 2048).cast());
     }
 }
 

@@ -16,11 +16,6 @@ pub trait Format {
     /// The largest unsigned code.
     #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "NEON sums in 32 bits"))]
     const TOP: i32;
-
-    /// Expands 256 numbers: codes, biased, and the scales and offsets of their groups. Plain Rust, which the compiler
-    /// turns into the vectors of the kernel that it becomes part of.
-    #[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "every format has a file for NEON"))]
-    fn expand(bytes: &[u8], out: &mut Chunk);
 }
 
 /// 256 numbers of any integer codec, unpacked: codes + 128 in the order of [`code_place`], then the scales and the
@@ -41,11 +36,6 @@ impl Format for CoarseChunk {
     const OFFSET: bool = true;
     const BIAS: i32 = 128;
     const TOP: i32 = 255;
-
-    #[inline(always)]
-    fn expand(bytes: &[u8], out: &mut Chunk) {
-        expand_chunk(bytes, out);
-    }
 }
 
 /// [`Chunk`]s with groups of 16.
@@ -57,21 +47,6 @@ impl Format for FineChunk {
     const OFFSET: bool = true;
     const BIAS: i32 = 128;
     const TOP: i32 = 255;
-
-    #[inline(always)]
-    fn expand(bytes: &[u8], out: &mut Chunk) {
-        expand_chunk(bytes, out);
-    }
-}
-
-#[inline(always)]
-fn expand_chunk(bytes: &[u8], out: &mut Chunk) {
-    let float = |at: usize| f32::from_ne_bytes(*bytes[at..].first_chunk().expect("the bytes of a chunk"));
-    out.codes.copy_from_slice(&bytes[..CHUNK]);
-    for i in 0..16 {
-        out.scale[i] = float(CHUNK + 4 * i);
-        out.offset[i] = float(CHUNK + 64 + 4 * i);
-    }
 }
 
 impl Chunk {
@@ -88,32 +63,45 @@ impl Chunk {
 /// The most numbers in a block that the generic path takes; registries refuse nothing below it.
 pub const MAX_BLOCK: usize = 4096;
 
+/// Where each group lies among those of its order.
+const fn places(order: [usize; 8]) -> [usize; 8] {
+    let mut places = [0; 8];
+    let mut place = 0;
+    while place < 8 {
+        places[order[place]] = place;
+        place += 1;
+    }
+    places
+}
+
 /// Unpacks a row of any integer codec, block by block; the last chunk is filled up with zeros.
 pub fn unpack_row(codec: &dyn Codec, row: &[u8], chunks: &mut [Chunk], block: &mut BlockBuffer) {
     let spec = codec.spec();
-    let group_len = if codec.kind() == Kind::Group16 { 16 } else { 32 };
-    let order = if group_len == 16 { &FINE_ORDER } else { &COARSE_ORDER };
-    chunks.fill(Chunk::ZERO);
+    let (group_len, places) = if codec.kind() == Kind::Group16 {
+        (16, const { places(FINE_ORDER) })
+    } else {
+        (32, const { places(COARSE_ORDER) })
+    };
+    if let Some(last) = chunks.last_mut() {
+        *last = Chunk::ZERO;
+    }
     let codes = &mut block.codes[..spec.block_len];
     let groups = &mut block.groups[..spec.block_len / group_len];
-    let mut group_index = 0;
+    let mut at = 0;
     for bytes in row.chunks_exact(spec.block_bytes) {
         groups.fill(Group::default());
         codec.unpack(bytes, &mut Unpacked { codes, groups });
         for (codes, group) in codes.chunks_exact(group_len).zip(groups.iter()) {
-            let at = group_index * group_len;
-            let chunk = &mut chunks[at / CHUNK];
-            let within = group_index % (CHUNK / group_len);
-            let place = order.iter().position(|&g| g == within % 8).expect("an order holds every group");
-            chunk.scale[within / 8 * 8 + place] = group.scale;
-            chunk.offset[within / 8 * 8 + place] = group.offset;
-            for (half, codes) in codes.chunks_exact(16).enumerate() {
-                let place = code_place(at % CHUNK + 16 * half);
-                for (out, &code) in chunk.codes[place..place + 16].iter_mut().zip(codes) {
-                    *out = (code as u8) ^ 0x80;
-                }
+            let (chunk, within) = (&mut chunks[at / CHUNK], at % CHUNK);
+            let index = within / group_len;
+            let place = index / 8 * 8 + places[index % 8];
+            (chunk.scale[place], chunk.offset[place]) = (group.scale, group.offset);
+            for (half, codes) in codes.as_chunks::<16>().0.iter().enumerate() {
+                let place = code_place(within + 16 * half);
+                let out: &mut [u8; 16] = chunk.codes[place..].first_chunk_mut().expect("half a group");
+                *out = codes.map(|code| (code as u8) ^ 0x80);
             }
-            group_index += 1;
+            at += group_len;
         }
     }
 }

@@ -8,7 +8,16 @@ pub struct Avx2(());
 
 /// Proof that this processor has AVX-512 F, BW, VL, DQ and VNNI besides what [`Avx2`] proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Avx512(());
+pub struct Avx512 {
+    has_vbmi: bool,
+}
+
+impl Avx512 {
+    /// Whether it has VBMI and GFNI besides: permutations and affine maps of bytes.
+    pub fn has_vbmi(self) -> bool {
+        self.has_vbmi
+    }
+}
 
 /// Proof that this processor has NEON with half-precision conversion and the dot product instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +94,8 @@ fn native() -> Vec<Isa> {
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vnni");
     if has_avx512 {
-        found.push(Isa::Avx512(Avx512(())));
+        let has_vbmi = is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni");
+        found.push(Isa::Avx512(Avx512 { has_vbmi }));
     }
     found
 }

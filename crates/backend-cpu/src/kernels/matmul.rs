@@ -384,7 +384,7 @@ fn many(blocks: &Blocks, job: &Job<'_>, tile: &mut TileMut<'_>) {
 /// are read as they are.
 pub fn own_kernels() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
-    let tables = [avx512::KERNELS, avx512::PLAIN];
+    let tables = [avx512::VBMI_KERNELS, avx512::KERNELS];
     #[cfg(target_arch = "aarch64")]
     let tables = [neon::MATRIX.direct, &[]];
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -397,7 +397,10 @@ pub fn own_kernels() -> Vec<&'static str> {
 fn integer_path(isa: Isa, codec: &'static dyn Codec) -> Path {
     let (tables, coarse, fine): ([&[Blocks]; 2], Blocks, Blocks) = match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(_) => ([avx512::KERNELS, avx512::PLAIN], avx512::COARSE, avx512::FINE),
+        Isa::Avx512(proof) => {
+            let vbmi = if proof.has_vbmi() { avx512::VBMI_KERNELS } else { &[] };
+            ([vbmi, avx512::KERNELS], avx512::COARSE, avx512::FINE)
+        }
         #[cfg(target_arch = "aarch64")]
         Isa::Neon(_) => ([neon::DOT.direct, &[]], neon::DOT.coarse, neon::DOT.fine),
         #[cfg(target_arch = "aarch64")]

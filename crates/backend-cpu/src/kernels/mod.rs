@@ -24,16 +24,15 @@
 //! `i` and `i + 8` are added, and the eight sums by the tree above.
 
 pub mod activations;
-#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "every format has a file for NEON"))]
-mod expand;
 mod float;
 mod format;
+mod formats;
 mod isa;
 pub mod limits;
 mod matmul;
-#[cfg(target_arch = "x86_64")]
-mod plain;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod six_bits;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

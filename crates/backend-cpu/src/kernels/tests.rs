@@ -1,7 +1,7 @@
 //! Every codec on every instruction set of this machine, against the scalar twin, and the twin against plain arithmetic.
 
 use super::*;
-use nibble_quant::{CODECS, Codec, Kind};
+use nibble_quant::{CODECS, Codec, Kind, Spec, Unpacked};
 use nibble_testkit::Rng;
 
 /// Rows of encoded weights: written by the codec's encoder, or random bytes that decode to reasonable numbers.
@@ -140,6 +140,47 @@ fn every_number_of_outputs_is_right_and_guards_stay() {
         }
     }
     check(nibble_quant::codec("q4_0"), false, 1001, 3, 1);
+}
+
+/// A codec under a name that no kernel knows.
+struct Renamed(&'static dyn Codec, &'static Spec);
+
+impl Codec for Renamed {
+    fn spec(&self) -> &'static Spec {
+        self.1
+    }
+
+    fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+
+    fn decode(&self, block: &[u8], out: &mut [f32]) {
+        self.0.decode(block, out);
+    }
+
+    fn unpack(&self, block: &[u8], out: &mut Unpacked<'_>) {
+        self.0.unpack(block, out);
+    }
+}
+
+#[test]
+fn a_codec_without_kernels_of_its_own_equals_the_one_with_them() {
+    for &codec in CODECS.iter().filter(|codec| codec.kind() != Kind::Float) {
+        // A test may leak a few bytes.
+        let spec = Box::leak(Box::new(Spec { name: "unknown", ..*codec.spec() }));
+        let renamed: &'static Renamed = Box::leak(Box::new(Renamed(codec, spec)));
+        let mut case = Case::new(codec, false, 5, 9);
+        for tokens in [1, 5, 17] {
+            let x = input(tokens as u64, tokens * case.row_len);
+            case.codec = codec;
+            let expected = case.product(Isa::Scalar, &case.activations(Isa::Scalar, &x), &[]);
+            case.codec = renamed;
+            for isa in Isa::available() {
+                let found = case.product(isa, &case.activations(isa, &x), &[2]);
+                assert_eq!(bits(&found), bits(&expected), "{} on {isa}", codec.spec().name);
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
-//! Unpacked rows for AVX-512: the formats of every codec without a file of its own, and formats in plain Rust.
+//! Unpacked rows for AVX-512: the formats of every codec without a file of its own.
 
 use super::*;
-use crate::kernels::expand::Q5_1;
-use crate::kernels::format::{Chunk, CoarseChunk, FineChunk, Format};
+use crate::kernels::format::{Chunk, CoarseChunk, FineChunk};
 use crate::kernels::matmul::Blocks;
+
+/// Bytes of a chunk.
+const BYTES: usize = size_of::<Chunk>();
 
 /// Chunks with groups of 32.
 pub const COARSE: Blocks = blocks_of!("unpacked, groups of 32", CoarseChunk, load_coarse);
@@ -29,27 +31,14 @@ fn load_codes(a: &[u8], b: &[u8]) -> Pair {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_coarse(a: &[u8], b: &[u8]) -> Pair {
+fn load_coarse(a: &[u8; BYTES], b: &[u8; BYTES]) -> Pair {
     let floats = |at| _mm512_castsi512_ps(join(half(a, at), half(b, at)));
     Pair { scale: [floats(256); 2], offset: [floats(320); 2], ..load_codes(a, b) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_fine(a: &[u8], b: &[u8]) -> Pair {
+fn load_fine(a: &[u8; BYTES], b: &[u8; BYTES]) -> Pair {
     let floats = |at| _mm512_castsi512_ps(join(half(a, at), half(b, at)));
     Pair { scale: [floats(256), floats(288)], offset: [floats(320), floats(352)], ..load_codes(a, b) }
 }
-
-/// A format with groups of 32 by way of its plain form.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_plain<F: Format>(a: &[u8], b: &[u8]) -> Pair {
-    let mut chunks = [Chunk::ZERO; 2];
-    F::expand(a, &mut chunks[0]);
-    F::expand(b, &mut chunks[1]);
-    load_coarse(Chunk::bytes(&chunks[..1]), Chunk::bytes(&chunks[1..]))
-}
-
-/// Formats whose plain form is fast enough.
-pub static PLAIN: &[Blocks] = &[blocks_of!("q5_1", Q5_1, load_plain::<Q5_1>)];

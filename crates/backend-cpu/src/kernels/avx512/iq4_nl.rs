@@ -1,13 +1,13 @@
 //! `iq4_nl` for AVX-512: blocks like those of `q4_0`, whose nibbles name levels.
 
 use super::*;
-use crate::kernels::expand::{Iq4Nl, LEVELS};
+use crate::kernels::formats::{Iq4Nl, LEVELS};
 
 blocks!("iq4_nl", Iq4Nl, load_pair);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 144], b: &[u8; 144]) -> Pair {
     let (packed, scale) = q4_0::nibbles(a, b);
     let (low, high) = (low4(packed), high4(packed));
     Pair { low: levels(low), high: levels(high), scale: [scale; 2], offset: [_mm512_setzero_ps(); 2] }

@@ -1,13 +1,14 @@
 //! `iq4_xs` for AVX-512: nibbles that name levels, under six-bit scales.
 
 use super::*;
-use crate::kernels::expand::Iq4Xs;
+use crate::kernels::formats::Iq4Xs;
+use crate::kernels::six_bits::of_eight;
 
 blocks!("iq4_xs", Iq4Xs, load_pair);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 136], b: &[u8; 136]) -> Pair {
     let mut packed = [_mm512_setzero_si512(); 4];
     for i in 0..4 {
         packed[i] = join(half(a, 8 + 32 * i), half(b, 8 + 32 * i));
@@ -27,22 +28,8 @@ fn scales(a: &[u8], b: &[u8]) -> __m512 {
     let head = |block: &[u8]| i32::from(u16::from_le_bytes([block[0], block[1]]));
     let halves = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_setr_epi32(head(a), head(b), 0, 0)));
     let row = _mm512_mask_blend_epi32(0xFF00, _mm512_setzero_si512(), _mm512_set1_epi32(2));
-    let codes = _mm_sub_epi8(_mm_set_epi64x(six_bits(b) as i64, six_bits(a) as i64), _mm_set1_epi8(32));
+    let codes = _mm_sub_epi8(_mm_set_epi64x(of_eight(b) as i64, of_eight(a) as i64), _mm_set1_epi8(32));
     let order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     let numbers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_shuffle_epi8(codes, order)));
     _mm512_mul_ps(_mm512_permutexvar_ps(row, halves), numbers)
-}
-
-/// Eight scales, a byte each: four bits from one place, two from another.
-#[inline(always)]
-fn six_bits(block: &[u8]) -> u64 {
-    let mut low = u64::from(u32::from_le_bytes(*block[4..].first_chunk().expect("four bytes of scales")));
-    low = (low | low << 16) & 0x0000_FFFF_0000_FFFF;
-    low = (low | low << 8) & 0x00FF_00FF_00FF_00FF;
-    low = (low | low << 4) & 0x0F0F_0F0F_0F0F_0F0F;
-    let mut high = u64::from(u16::from_le_bytes([block[2], block[3]]));
-    high = (high | high << 24) & 0x0000_00FF_0000_00FF;
-    high = (high | high << 12) & 0x000F_000F_000F_000F;
-    high = (high | high << 6) & 0x0303_0303_0303_0303;
-    low | high << 4
 }

@@ -7,18 +7,39 @@
 mod rows;
 mod tile;
 
+mod bytes;
 mod chunk;
+mod grid;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
+mod mxfp4;
+mod nvfp4;
+mod q1_0;
 mod q2_0;
+mod q2_k;
+mod q3_k;
 mod q4_0;
 mod q4_1;
 mod q4_k;
 mod q5_0;
+mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod q8_1;
+mod q8_k;
+mod stq1_0;
 mod tq2_0;
+mod trits;
+mod two_bits;
+mod vbmi;
 
 use super::matmul::Blocks;
 use std::arch::x86_64::*;
@@ -27,18 +48,42 @@ use std::arch::x86_64::*;
 pub static KERNELS: &[Blocks] = &[
     iq4_nl::BLOCKS,
     iq4_xs::BLOCKS,
+    nvfp4::BLOCKS,
     q2_0::BLOCKS,
+    q2_k::BLOCKS,
+    q3_k::BLOCKS,
     q4_0::BLOCKS,
     q4_1::BLOCKS,
     q4_k::BLOCKS,
     q5_0::BLOCKS,
+    q5_1::BLOCKS,
     q5_k::BLOCKS,
     q6_k::BLOCKS,
     q8_0::BLOCKS,
+    q8_1::BLOCKS,
+    q8_k::BLOCKS,
     tq2_0::BLOCKS,
 ];
 
-pub use chunk::{COARSE, FINE, PLAIN};
+/// Those that need permutations of bytes.
+pub static VBMI_KERNELS: &[Blocks] = &[
+    iq1_m::BLOCKS,
+    iq1_s::BLOCKS,
+    iq2_s::BLOCKS,
+    iq2_xs::BLOCKS,
+    iq2_xxs::BLOCKS,
+    iq3_s::BLOCKS,
+    iq3_xxs::BLOCKS,
+    mxfp4::BLOCKS,
+    q1_0::BLOCKS,
+    stq1_0::BLOCKS,
+    trits::TQ1_0_BLOCKS,
+    trits::PTQ1_0_BLOCKS,
+    two_bits::Q2_0_BLOCKS,
+    two_bits::PQ2_0_BLOCKS,
+];
+
+pub use chunk::{COARSE, FINE};
 
 /// 256 numbers of two rows, `a` and `b`.
 ///
@@ -56,21 +101,27 @@ struct Pair {
 /// The entry points of an encoding: what a file here adds to its `load`.
 macro_rules! blocks {
     ($name:literal, $format:ty, $load:expr) => {
+        $crate::kernels::avx512::blocks!(BLOCKS: $name, $format, $load);
+    };
+    ($blocks:ident: $name:literal, $format:ty, $load:expr) => {
         /// The kernels of this encoding.
-        pub const BLOCKS: $crate::kernels::matmul::Blocks =
+        pub const $blocks: $crate::kernels::matmul::Blocks =
             $crate::kernels::avx512::blocks_of!($name, $format, $load);
     };
 }
 macro_rules! blocks_of {
     ($name:literal, $format:ty, $load:expr) => {{
+        use $crate::kernels::avx512::whole;
         use $crate::kernels::matmul::{Blocks, Job, Tile, TileMut};
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn few(job: &Job<'_>) {
-            $crate::kernels::avx512::rows::product::<$format>(job, |a, b| $load(a, b));
+            $crate::kernels::avx512::rows::product::<$format>(job, |a, b| $load(whole(a), whole(b)));
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn fill(job: &Job<'_>, first: usize, tile: &mut TileMut<'_>) {
-            $crate::kernels::avx512::tile::fill::<$format>(job, first, tile, |a, b| $load(a, b));
+            $crate::kernels::avx512::tile::fill::<$format>(job, first, tile, |a, b| {
+                $load(whole(a), whole(b))
+            });
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn tile(job: &Job<'_>, first: usize, tile: &Tile<'_>) {
@@ -80,6 +131,12 @@ macro_rules! blocks_of {
     }};
 }
 use {blocks, blocks_of};
+
+/// The bytes of a chunk as an array: what is read of it then needs no checks, and is small enough to be inlined.
+#[inline(always)]
+fn whole<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.first_chunk().expect("a chunk has the bytes of its format")
+}
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]

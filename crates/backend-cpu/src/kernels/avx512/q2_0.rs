@@ -1,13 +1,13 @@
 //! `q2_0` for AVX-512: blocks of 18 bytes, a scale and 64 numbers of two bits in order.
 
 use super::*;
-use crate::kernels::expand::Q2_0;
+use crate::kernels::formats::Q2_0;
 
 blocks!("q2_0", Q2_0, load_pair);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 72], b: &[u8; 72]) -> Pair {
     let mut pair = Pair {
         low: [_mm512_setzero_si512(); 4],
         high: [_mm512_setzero_si512(); 4],

@@ -1,7 +1,7 @@
 //! `q4_0` for AVX-512: blocks of 18 bytes, a half-precision scale and 16 bytes of half-split nibbles.
 
 use super::*;
-use crate::kernels::expand::Q4_0;
+use crate::kernels::formats::Q4_0;
 
 blocks!("q4_0", Q4_0, load_pair);
 
@@ -43,7 +43,7 @@ pub fn nibbles(a: &[u8], b: &[u8]) -> ([__m512i; 4], __m512) {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 144], b: &[u8; 144]) -> Pair {
     let (packed, scale) = nibbles(a, b);
     Pair { low: low4(packed), high: high4(packed), scale: [scale; 2], offset: [_mm512_setzero_ps(); 2] }
 }

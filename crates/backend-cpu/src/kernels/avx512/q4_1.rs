@@ -1,7 +1,7 @@
 //! `q4_1` for AVX-512: blocks of 20 bytes, a scale, a minimum and 16 bytes of half-split nibbles.
 
 use super::*;
-use crate::kernels::expand::Q4_1;
+use crate::kernels::formats::Q4_1;
 
 blocks!("q4_1", Q4_1, load_pair);
 
@@ -27,7 +27,7 @@ const fn every_tenth(first: usize) -> Words {
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 160], b: &[u8; 160]) -> Pair {
     let (halves, last) = (HALVES.get(), LAST_HALVES.get());
     let (a0, b0, a2, b2) = (load(a, 0), load(b, 0), load(a, 80), load(b, 80));
     let packed = [

@@ -1,13 +1,14 @@
 //! `q4_k` for AVX-512: 256 nibbles in planes under six-bit scales and minimums.
 
 use super::*;
-use crate::kernels::expand::Q4K;
+use crate::kernels::formats::Q4K;
+use crate::kernels::six_bits::scales_and_minimums;
 
 blocks!("q4_k", Q4K, load_pair);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 144], b: &[u8; 144]) -> Pair {
     let [scale, offset] = scales(a, b);
     let [low, high] = planes(&a[16..144], &b[16..144]);
     Pair { low, high, scale: [scale; 2], offset: [offset; 2] }
@@ -35,7 +36,7 @@ pub fn planes(a: &[u8], b: &[u8]) -> [[__m512i; 4]; 2] {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn scales(a: &[u8], b: &[u8]) -> [__m512; 2] {
-    let (a_codes, b_codes) = (six_bits(a), six_bits(b));
+    let (a_codes, b_codes) = (scales_and_minimums(a), scales_and_minimums(b));
     let head = |block: &[u8]| i32::from_le_bytes(*block.first_chunk().expect("a block has a head"));
     let halves = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_setr_epi32(head(a), head(b), 0, 0)));
     let pick = |from: i32| {
@@ -49,16 +50,4 @@ pub fn scales(a: &[u8], b: &[u8]) -> [__m512; 2] {
     };
     let minimum = _mm512_mul_ps(pick(1), numbers(1));
     [_mm512_mul_ps(pick(0), numbers(0)), _mm512_xor_ps(minimum, _mm512_set1_ps(-0.0))]
-}
-
-/// Eight scales and eight minimums of six bits, a byte each.
-#[inline(always)]
-fn six_bits(block: &[u8]) -> [u64; 2] {
-    let word = |at: usize| {
-        u32::from_le_bytes(*block[at..].first_chunk().expect("a block has twelve bytes of scales"))
-    };
-    let (s, m, rest) = (word(4), word(8), word(12));
-    let low = |x: u32| u64::from(x & 0x3F3F_3F3F);
-    let high = |four: u32, two: u32| u64::from(four & 0x0F0F_0F0F | (two >> 6 & 0x0303_0303) << 4) << 32;
-    [low(s) | high(rest, s), low(m) | high(rest >> 4, m)]
 }

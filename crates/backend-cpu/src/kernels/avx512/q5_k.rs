@@ -1,13 +1,13 @@
 //! `q5_k` for AVX-512: `q4_k` with a plane of fifth bits.
 
 use super::*;
-use crate::kernels::expand::Q5K;
+use crate::kernels::formats::Q5K;
 
 blocks!("q5_k", Q5K, load_pair);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 176], b: &[u8; 176]) -> Pair {
     let [scale, offset] = q4_k::scales(a, b);
     let [low, high] = q4_k::planes(&a[48..176], &b[48..176]);
     let bits = join(half(a, 16), half(b, 16));

@@ -1,13 +1,13 @@
 //! `q6_k` for AVX-512: planes of four low and two high bits, under a signed byte for every 16 numbers.
 
 use super::*;
-use crate::kernels::expand::Q6K;
+use crate::kernels::formats::Q6K;
 
 blocks!("q6_k", Q6K, load_pair);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn load_pair(a: &[u8], b: &[u8]) -> Pair {
+fn load_pair(a: &[u8; 210], b: &[u8; 210]) -> Pair {
     let mut pair = Pair {
         low: [_mm512_setzero_si512(); 4],
         high: [_mm512_setzero_si512(); 4],

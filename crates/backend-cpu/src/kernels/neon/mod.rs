@@ -28,8 +28,8 @@ mod q6_k;
 mod q8_0;
 mod tq2_0;
 
-use super::expand::{Iq4Nl, Iq4Xs, LEVELS, Q2_0, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, Tq2_0};
 use super::format::{CoarseChunk, FineChunk, Format};
+use super::formats::{Iq4Nl, Iq4Xs, LEVELS, Q2_0, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, Tq2_0};
 use super::matmul::Blocks;
 use std::arch::aarch64::*;
 

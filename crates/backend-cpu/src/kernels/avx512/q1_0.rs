@@ -1,0 +1,48 @@
+//! `q1_0` for AVX-512: blocks of 18 bytes, a scale and 128 signs.
+
+use super::bytes::{Bytes, empty, halves_for_two};
+use super::vbmi::multishift;
+use super::*;
+use crate::kernels::format::Format;
+
+/// Two blocks of 18 bytes.
+struct Q1_0;
+
+impl Format for Q1_0 {
+    const CHUNK_BYTES: usize = 36;
+    const BIAS: i32 = 1;
+    const TOP: i32 = 2;
+}
+
+blocks!("q1_0", Q1_0, load_pair);
+
+/// Two groups from 64 bits: where their first, and their last, sixteen bits are, one lower.
+const fn bits(half: usize) -> Bytes {
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        table[i] = ((63 + i / 16 % 2 * 32 + 16 * half + i % 16) % 64) as u8;
+        i += 1;
+    }
+    Bytes(table)
+}
+
+static FIRST: Bytes = bits(0);
+static LAST: Bytes = bits(1);
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn load_pair(a: &[u8; 36], b: &[u8; 36]) -> Pair {
+    let d = |row: &[u8; 36], block: usize| u16::from_le_bytes([row[18 * block], row[18 * block + 1]]);
+    // Groups 0 to 3 have the first scale: places 0, 1 and 4, 5.
+    let scales = |row: &[u8; 36]| [d(row, 0), d(row, 0), d(row, 1), d(row, 1)];
+    let mut pair = empty([halves_for_two(scales(a), scales(b)); 2]);
+    let (first, last, two) = (FIRST.get(), LAST.get(), _mm512_set1_epi8(2));
+    for i in 0..4 {
+        let at = 18 * (i / 2) + 2 + 8 * (i % 2);
+        let bits = _mm512_mask_set1_epi64(_mm512_set1_epi64(bytes::eight(a, at)), 0xF0, bytes::eight(b, at));
+        pair.low[i] = _mm512_and_si512(multishift(first, bits), two);
+        pair.high[i] = _mm512_and_si512(multishift(last, bits), two);
+    }
+    pair
+}
