@@ -5,7 +5,7 @@
 //! context can be shared by threads: the joins are the same when one thread does all parts.
 
 use crate::{
-    attend::{self, Scratch, padded},
+    attend::{self, Page, Scratch, Seen, padded},
     dispatch::by_isa,
     hadamard::rotate,
     kernels::Isa,
@@ -139,7 +139,7 @@ pub fn attention(
         Scratch::new(memory, shape.queries(), shape.keys.key_dim, shape.keys.value_dim)
     };
     let most = step.positions.iter().map(|&p| p as usize / PART + 1).max().unwrap_or(0);
-    let split = most > 1 && step.tokens.len() <= SPLIT_ROWS && tiles.len() * heads < 4 * team.threads();
+    let split = most > 1 && step.tokens.len() <= SPLIT_ROWS && tiles.len() * heads < 16 * team.threads();
     if !split {
         // The last rows have the most to do, so they go first.
         team.run(tiles.len() * heads, |chunk, thread| {
@@ -307,30 +307,38 @@ unsafe fn part_of<L: Lanes>(run: &Run<'_>, tile: Tile, head: usize, part: usize,
     let from = shape.first(first).max(part * PART) / PAGE_LEN;
     let to = (last / PAGE_LEN + 1).min((part + 1) * (PART / PAGE_LEN));
     for page in from..to {
-        let n = (last + 1 - page * PAGE_LEN).min(PAGE_LEN);
         let sees = |row: usize| !run.seen(first + row, page).is_empty();
         let Some(start) = (0..rows).find(|&r| sees(r)) else { continue };
         let end = (start..rows).find(|&r| !sees(r)).unwrap_or(rows);
         let (key_bytes, value_bytes) = run.layout.head(pages[page], shape.op.cache, head);
-        // SAFETY: the caller's promise is passed on; the bank holds 64 rows of values for the head.
+        let (next_keys, next_values) = match pages[from..to].get(page + 1 - from) {
+            Some(&next) => run.layout.head(next, shape.op.cache, head),
+            None => (0..0, 0..0),
+        };
+        let page_of = |bytes: Range<usize>, next: Range<usize>, dim: usize| Page {
+            kv: run.layout.kv,
+            bytes: &run.bank[bytes],
+            dim,
+            from: start * group,
+            to: end * group,
+            next: if next.is_empty() { std::ptr::null() } else { run.bank[next].as_ptr() },
+        };
+        // SAFETY: the caller's promise is passed on.
         unsafe {
-            attend::load_keys::<L>(run.layout.kv, &run.bank[key_bytes], keys.key_dim, n, s);
-            attend::scores::<L>(s, keys.key_dim, start * group, end * group);
+            attend::scores::<L>(page_of(key_bytes, next_keys, keys.key_dim), s);
             for query in start * group..end * group {
                 let seen = run.seen(first + query / group, page);
                 attend::soften::<L>(s, query, seen.start, seen.end, shape.op.scale, shape.op.soft_cap);
             }
-            let passes = ((end - start) * group).div_ceil(L::QUERIES);
-            let values =
-                attend::load_values::<L>(run.layout.kv, &run.bank[value_bytes], keys.value_dim, n, passes, s);
             let mut row = start;
-            while row < end {
+            let parts = std::iter::from_fn(|| {
                 let seen = run.seen(first + row, page);
                 let same = (row..end).find(|&r| run.seen(first + r, page) != seen).unwrap_or(end);
-                let range = (seen.start, seen.end);
-                attend::accumulate::<L>(s, values, keys.value_dim, range, row * group, same * group);
+                let part = Seen { from: row * group, to: same * group, lo: seen.start, hi: seen.end };
                 row = same;
-            }
+                (part.from < part.to).then_some(part)
+            });
+            attend::accumulate::<L>(page_of(value_bytes, next_values, keys.value_dim), s, parts);
         }
     }
 }

@@ -4,7 +4,8 @@ use crate::{
     attention::{self, Tile},
     experts, gated_delta,
     kernels::{Activations, Input, Isa, Matrix, Output, Scratch},
-    kv, norm,
+    kv::{self, Order},
+    norm,
     parts::Parts,
     per_thread::PerThread,
     pointwise::{self, Pointwise},
@@ -443,7 +444,6 @@ impl<'a> Exec<'a> {
     fn keep_keys(&mut self, [q, k, v]: [Buf; 3], shape: &attention::Shape, turns: [Option<&Turn>; 2]) {
         let (view, bank) = (self.view(), self.bank);
         let (layout, keys, layer) = (&self.sizes.kv, shape.keys, shape.op.cache);
-        let (key_row, value_row) = layout.row_bytes(layer);
         by_rows(
             &mut self.team,
             self.rows[0],
@@ -466,13 +466,13 @@ impl<'a> Exec<'a> {
                     let value_heads = view.read(v, row..row + 1).chunks_exact(keys.value_dim);
                     for (head, (key, value)) in key_heads.zip(value_heads).enumerate() {
                         let (key_bytes, value_bytes) = layout.head(page, layer, head);
-                        for (numbers, bytes, len) in
-                            [(key, key_bytes, key_row), (value, value_bytes, value_row)]
+                        for (order, numbers, bytes) in
+                            [(Order::Keys, key, key_bytes), (Order::Values, value, value_bytes)]
                         {
-                            let at = bytes.start + position % PAGE_LEN * len;
+                            let at = (bytes.start, position % PAGE_LEN);
                             // SAFETY: a position of a page belongs to one row of the step: sequences share only pages
                             // before their rows.
-                            kv::encode(layout.kv, numbers, spare, unsafe { bank.part(at..at + len) });
+                            unsafe { kv::write(layout.kv, order, bank, at, numbers, spare) };
                         }
                     }
                 }

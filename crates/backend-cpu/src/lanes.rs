@@ -17,6 +17,13 @@ pub trait Lanes: Copy {
     unsafe fn load(at: *const f32) -> Self;
     /// Half-precision numbers, widened.
     unsafe fn load_f16(at: *const u16) -> Self;
+    /// Signed bytes, widened.
+    unsafe fn load_i8(at: *const i8) -> Self;
+    /// The low or the high nibbles of bytes, less 8, widened.
+    unsafe fn load_nibbles(at: *const u8, high: bool) -> Self;
+    /// Says that the memory will be read soon; any address will do.
+    #[inline(always)]
+    unsafe fn prefetch(_at: *const u8) {}
     unsafe fn store(self, at: *mut f32);
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
@@ -55,20 +62,6 @@ pub trait Lanes: Copy {
 
     /// 0 where `x <= limit`, `self` elsewhere.
     unsafe fn zero_where(self, x: Self, limit: f32) -> Self;
-
-    /// Rows `0..n` of `from` (`dim` numbers every `stride`) as columns of `to`, whose rows have 64 places. Columns
-    /// from `n` on hold anything afterwards.
-    ///
-    /// # Safety
-    /// As all of the trait.
-    #[inline(always)]
-    unsafe fn transpose(from: &[f32], stride: usize, n: usize, dim: usize, to: &mut [f32]) {
-        for (position, row) in from.chunks_exact(stride).take(n).enumerate() {
-            for (d, &x) in row[..dim].iter().enumerate() {
-                to[d * 64 + position] = x;
-            }
-        }
-    }
 }
 
 /// For any processor.
@@ -104,6 +97,17 @@ impl Lanes for Plain {
         // SAFETY: the caller promises 8 numbers there.
         let bits = unsafe { at.cast::<[u16; 8]>().read_unaligned() };
         Self(bits.map(|b| half::f16::from_bits(b).to_f32()))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(at: *const i8) -> Self {
+        // SAFETY: the caller promises 8 numbers there.
+        Self(unsafe { at.cast::<[i8; 8]>().read_unaligned() }.map(f32::from))
+    }
+    #[inline(always)]
+    unsafe fn load_nibbles(at: *const u8, high: bool) -> Self {
+        // SAFETY: the caller promises 8 bytes there.
+        let bytes = unsafe { at.cast::<[u8; 8]>().read_unaligned() };
+        Self(bytes.map(|b| f32::from((b >> if high { 4 } else { 0 } & 15) as i8 - 8)))
     }
     #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
@@ -157,73 +161,7 @@ mod x86 {
     use super::Lanes;
     use std::arch::x86_64::*;
 
-    /// 8 x 8 numbers at a time, the rest one by one.
-    #[inline(always)]
-    unsafe fn transpose(from: &[f32], stride: usize, n: usize, dim: usize, to: &mut [f32]) {
-        let n = n.next_multiple_of(8);
-        assert!(n <= 64 && from.len() >= n * stride && stride >= dim && to.len() >= dim * 64);
-        let whole = dim / 8 * 8;
-        for position in (0..n).step_by(8) {
-            for d in (0..whole).step_by(8) {
-                unsafe {
-                    macro_rules! row {
-                        ($i:expr) => {
-                            _mm256_loadu_ps(from.as_ptr().add((position + $i) * stride + d))
-                        };
-                    }
-                    let columns =
-                        square([row!(0), row!(1), row!(2), row!(3), row!(4), row!(5), row!(6), row!(7)]);
-                    for (i, column) in columns.into_iter().enumerate() {
-                        _mm256_storeu_ps(to.as_mut_ptr().add((d + i) * 64 + position), column);
-                    }
-                }
-            }
-            for d in whole..dim {
-                for position in position..position + 8 {
-                    to[d * 64 + position] = from[position * stride + d];
-                }
-            }
-        }
-    }
-
-    /// Rows as columns.
-    #[inline(always)]
-    unsafe fn square(r: [__m256; 8]) -> [__m256; 8] {
-        macro_rules! both {
-            ($f:ident, $g:ident, $a:expr, $b:expr) => {
-                ($f($a, $b), $g($a, $b))
-            };
-        }
-        macro_rules! halves {
-            ($a:expr, $b:expr) => {
-                (_mm256_shuffle_ps::<0x44>($a, $b), _mm256_shuffle_ps::<0xEE>($a, $b))
-            };
-        }
-        unsafe {
-            let (a0, a1) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[0], r[1]);
-            let (a2, a3) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[2], r[3]);
-            let (a4, a5) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[4], r[5]);
-            let (a6, a7) = both!(_mm256_unpacklo_ps, _mm256_unpackhi_ps, r[6], r[7]);
-            let ((b0, b1), (b2, b3)) = (halves!(a0, a2), halves!(a1, a3));
-            let ((b4, b5), (b6, b7)) = (halves!(a4, a6), halves!(a5, a7));
-            [
-                _mm256_permute2f128_ps::<0x20>(b0, b4),
-                _mm256_permute2f128_ps::<0x20>(b1, b5),
-                _mm256_permute2f128_ps::<0x20>(b2, b6),
-                _mm256_permute2f128_ps::<0x20>(b3, b7),
-                _mm256_permute2f128_ps::<0x31>(b0, b4),
-                _mm256_permute2f128_ps::<0x31>(b1, b5),
-                _mm256_permute2f128_ps::<0x31>(b2, b6),
-                _mm256_permute2f128_ps::<0x31>(b3, b7),
-            ]
-        }
-    }
-
     impl Lanes for __m512 {
-        #[inline(always)]
-        unsafe fn transpose(from: &[f32], stride: usize, n: usize, dim: usize, to: &mut [f32]) {
-            unsafe { transpose(from, stride, n, dim, to) }
-        }
         const LEN: usize = 16;
         const QUERIES: usize = 4;
         #[inline(always)]
@@ -237,6 +175,23 @@ mod x86 {
         #[inline(always)]
         unsafe fn load_f16(at: *const u16) -> Self {
             unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+        }
+        #[inline(always)]
+        unsafe fn load_i8(at: *const i8) -> Self {
+            unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
+        }
+        #[inline(always)]
+        unsafe fn load_nibbles(at: *const u8, high: bool) -> Self {
+            unsafe {
+                let bytes = _mm_loadu_si128(at.cast());
+                let bytes = if high { _mm_srli_epi16::<4>(bytes) } else { bytes };
+                let codes = _mm_sub_epi8(_mm_and_si128(bytes, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+                _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes))
+            }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(at: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
         #[inline(always)]
         unsafe fn store(self, at: *mut f32) {
@@ -287,10 +242,6 @@ mod x86 {
     }
 
     impl Lanes for __m256 {
-        #[inline(always)]
-        unsafe fn transpose(from: &[f32], stride: usize, n: usize, dim: usize, to: &mut [f32]) {
-            unsafe { transpose(from, stride, n, dim, to) }
-        }
         const LEN: usize = 8;
         const QUERIES: usize = 2;
         #[inline(always)]
@@ -304,6 +255,23 @@ mod x86 {
         #[inline(always)]
         unsafe fn load_f16(at: *const u16) -> Self {
             unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) }
+        }
+        #[inline(always)]
+        unsafe fn load_i8(at: *const i8) -> Self {
+            unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()))) }
+        }
+        #[inline(always)]
+        unsafe fn load_nibbles(at: *const u8, high: bool) -> Self {
+            unsafe {
+                let bytes = _mm_loadl_epi64(at.cast());
+                let bytes = if high { _mm_srli_epi16::<4>(bytes) } else { bytes };
+                let codes = _mm_sub_epi8(_mm_and_si128(bytes, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes))
+            }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(at: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
         #[inline(always)]
         unsafe fn store(self, at: *mut f32) {
@@ -374,6 +342,21 @@ mod arm {
                 let bits = at.cast::<[u16; 4]>().read_unaligned();
                 let wide = bits.map(|b| half::f16::from_bits(b).to_f32());
                 vld1q_f32(wide.as_ptr())
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_i8(at: *const i8) -> Self {
+            unsafe {
+                let four = vcreate_s8(u64::from(at.cast::<u32>().read_unaligned()));
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four))))
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_nibbles(at: *const u8, high: bool) -> Self {
+            unsafe {
+                let four = at.cast::<u32>().read_unaligned() >> if high { 4 } else { 0 } & 0x0F0F_0F0F;
+                let codes = vsub_s8(vcreate_s8(u64::from(four)), vdup_n_s8(8));
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(codes))))
             }
         }
         #[inline(always)]
