@@ -1,16 +1,19 @@
 //! `cpu/matmul/CODEC/TxNxK`: T rows of activations with a matrix of N rows of K numbers.
 
 use super::Options;
-use super::timing::{best, median, seconds};
+use super::report::Report;
+use super::timing::seconds;
 use nibble_backend_cpu::kernels::{Activations, Input, Isa, Kernel, Matrix, Output, Scratch, limits};
 use nibble_quant::{CODECS, Codec};
 use nibble_testkit::{Rng, uniform};
 use std::io::{self, Write};
 use std::sync::Mutex;
-use std::time::Instant;
 
 /// Bytes of weights that a one-row benchmark walks through: more than any cache holds.
 const STREAM_BYTES: usize = 256 << 20;
+
+/// Rows of activations up to which a benchmark is one of reading.
+const FEW: usize = 8;
 
 struct Shape {
     tokens: usize,
@@ -19,18 +22,13 @@ struct Shape {
 }
 
 /// See [`crate::run`].
-pub fn run(options: &Options, out: &mut impl Write) -> io::Result<usize> {
-    let isa = match &options.isa {
-        Some(name) => {
-            Isa::by_name(name).ok_or_else(|| io::Error::other(format!("{name}: not on this machine")))?
-        }
-        None => Isa::detect(),
-    };
+pub fn run(options: &Options, isas: &[Isa], out: &mut impl Write) -> io::Result<usize> {
     let shapes: &[(usize, usize, usize)] = if options.tiny {
         &[(1, 8, 512), (16, 20, 256)]
     } else {
         &[
             (1, 8192, 2048),
+            (2, 8192, 2048),
             (4, 8192, 2048),
             (8, 2048, 2048),
             (16, 2048, 2048),
@@ -44,7 +42,9 @@ pub fn run(options: &Options, out: &mut impl Write) -> io::Result<usize> {
         for &(tokens, rows, row_len) in shapes {
             let path = format!("cpu/matmul/{}/{tokens}x{rows}x{row_len}", codec.spec().name);
             if path.contains(&options.filter) {
-                for &threads in &options.threads {
+                for (&isa, &threads) in
+                    isas.iter().flat_map(|isa| options.threads.iter().map(move |threads| (isa, threads)))
+                {
                     let line = one(options, isa, codec, &Shape { tokens, rows, row_len }, threads);
                     writeln!(out, "{path:<36} {isa} {threads} threads  {line}")?;
                     out.flush()?;
@@ -59,7 +59,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> io::Result<usize> {
 fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, threads: usize) -> String {
     let kernel = Kernel::pick(isa, codec, false);
     let matrix_bytes = shape.rows * shape.row_len / codec.spec().block_len * codec.spec().block_bytes;
-    let copies = if options.tiny || shape.tokens > 8 { 1 } else { STREAM_BYTES.div_ceil(matrix_bytes) };
+    let copies = if options.tiny || shape.tokens > FEW { 1 } else { STREAM_BYTES.div_ceil(matrix_bytes) };
     let weights = weights(codec, shape.rows * shape.row_len, copies);
     let mut x = Activations::new(shape.tokens, shape.row_len, kernel.forms());
     for t in 0..shape.tokens {
@@ -68,7 +68,6 @@ fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, th
     let len = shape.tokens * shape.rows;
     let cut = |thread: usize| thread * shape.rows / threads;
     let mut outputs: Vec<Vec<f32>> = (0..threads).map(|_| vec![0.0; len]).collect();
-    let products = (shape.tokens * shape.rows * shape.row_len) as f64;
     let mut outputs: Vec<_> =
         outputs.iter_mut().map(|y| Mutex::new((y, Scratch::new(shape.row_len)))).collect();
     let once = |copy: usize| {
@@ -85,33 +84,19 @@ fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, th
         let part = bytes.len() / threads;
         seconds(threads, |thread| limits::read(isa, &bytes[thread * part..(thread + 1) * part]))
     };
-    let rounds = if options.tiny { 1000 } else { 100_000 };
-    let multiply = || seconds(threads, |_| _ = limits::multiply(isa, rounds));
-
-    let (mut times, mut reads, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
-    let start = Instant::now();
-    while times.is_empty() || !options.tiny && (times.len() < 5 || start.elapsed().as_secs_f64() < 1.0) {
-        times.push(once(times.len() % copies));
-        reads.push(read((times.len() + copies / 2) % copies));
-        peaks.push(multiply());
-    }
+    let report = Report::measure(
+        options.tiny,
+        |turn| once(turn % copies),
+        |turn| read((turn + copies / 2) % copies),
+        |rounds| {
+            let made = limits::multiply(isa, 1)?;
+            let time = seconds(threads, |_| _ = limits::multiply(isa, rounds));
+            Some((made * rounds * threads) as f64 / time)
+        },
+    );
     assert!(outputs.iter_mut().all(|y| y.get_mut().expect("idle").0.iter().all(|y| y.is_finite())));
-    let figure = |work: f64, times: &[f64], unit: &str, limit: Option<(f64, &[f64])>| {
-        let mut text =
-            format!("{:7.2} {unit} (median {:.2})", work / best(times) / 1e9, work / median(times) / 1e9);
-        if let Some((most, of)) = limit {
-            let share = work / best(times) / (most / best(of));
-            text += &format!(", {:3.0} % of {:.1}", 100.0 * share, most / best(of) / 1e9);
-        }
-        text
-    };
-    let bytes = matrix_bytes as f64;
-    let peak = limits::multiply(isa, 1).map(|each| ((each * rounds * threads) as f64, &peaks[..]));
-    let speed = figure(products, &times, "GMAC/s", peak.filter(|_| shape.tokens > 1));
-    if copies == 1 {
-        return speed;
-    }
-    format!("{}   {speed}", figure(bytes, &times, "GB/s", Some((bytes, &reads))))
+    let products = shape.tokens * shape.rows * shape.row_len;
+    report.line((shape.tokens <= FEW).then_some(matrix_bytes), products)
 }
 
 /// Random blocks with numbers of a reasonable size, the same in each copy.
