@@ -120,7 +120,8 @@ pub fn product<F: Format>(job: &Job<'_>, first: usize, tile: &Tile<'_>) {
     let mut t = 0;
     while t < job.x.count() {
         t += match job.x.count() - t {
-            TOKENS.. => block::<F, TOKENS>(job, first, tile, t),
+            // Signed codes need more registers for each row.
+            TOKENS.. if F::BIAS != 128 => block::<F, TOKENS>(job, first, tile, t),
             2.. => block::<F, 2>(job, first, tile, t),
             _ => block::<F, 1>(job, first, tile, t),
         };
