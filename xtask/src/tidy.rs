@@ -10,6 +10,7 @@ use std::{
 /// Crates from the highest line to the lowest; a crate uses only crates on lower lines.
 const LINES: &[&[&str]] = &[
     &["cli", "server", "python"],
+    &["parity"],
     &["measure"],
     &["api"],
     &["engine", "backend-cpu", "backend-wgpu", "backend-reference"],
@@ -30,6 +31,7 @@ const REGISTRIES: &[(&str, &str, &str)] = &[
     ("quant", "impl Codec for ", "CODECS"),
     ("format", "impl Container for ", "CONTAINERS"),
     ("model", ": Architecture = ", "ARCHITECTURES"),
+    ("parity", ": SideEntry = ", "SIDES"),
 ];
 
 pub fn run() -> Result<(), String> {

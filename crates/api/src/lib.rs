@@ -115,8 +115,11 @@ pub use nibble_backend::{
 pub use nibble_backend_cpu::available_memory;
 pub use nibble_chat::Message;
 pub use nibble_engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
-pub use nibble_format::{Checkpoint, Type42, replace};
-pub use nibble_graph::{Graph, Label, Op as GraphOp, Rows as GraphRows};
+pub use nibble_format::{
+    Checkpoint, Type42, replace,
+    safetensors::{NewTensor, head as safetensors_head},
+};
+pub use nibble_graph::{Graph, Label, Op as GraphOp, Rows as GraphRows, Tap};
 pub use nibble_model::Config;
 pub use nibble_quant::{
     Codec, Encode, Encoded, Group, Kind as CodecKind, Registry, Spec, Unpacked, decode_unpacked,

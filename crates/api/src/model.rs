@@ -1,13 +1,14 @@
 //! An opened model, and the engines started on it.
 
 use crate::{Error, Kind, Remedy, builtin, device, vocab};
-use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Tracer, timed};
+use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan, Tracer, timed};
 use nibble_chat::{Message, Template};
 use nibble_engine::Engine;
 use nibble_format::{Checkpoint, Type42};
 use nibble_graph::Graph;
 use nibble_model::Config;
 use nibble_quant::Registry;
+use nibble_tensor::Bytes;
 use nibble_tokenizer::{EncodeOptions, Tokenizer};
 use std::{
     path::Path,
@@ -129,6 +130,15 @@ impl Model {
         Self::load(builtin::checkpoint, options.tracer.as_deref())
     }
 
+    /// Opens a GGUF file that is part of the program. `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn from_bytes(bytes: &'static [u8], name: &str) -> Result<Self, Error> {
+        let bytes = Bytes::from_static(bytes);
+        Self::load(|| Ok(nibble_format::open_bytes(bytes, name, &Registry::default())?), None)
+    }
+
     fn load(
         checkpoint: impl FnOnce() -> Result<Checkpoint, Error>,
         tracer: Option<&dyn Tracer>,
@@ -176,17 +186,32 @@ impl Model {
     /// # Errors
     /// [`Kind::Fit`] if it needs more than the budget, with both figures; [`Kind::Load`] if the device cannot run it.
     pub fn start(&self, options: &Options) -> Result<Engine, Error> {
-        let backend = self.backend(options)?;
-        let limits = self.limits(options);
-        let memory = backend.memory(&self.graph, &limits)?;
-        check_budget(&memory, &limits, options.memory_budget)?;
-        let tracer = &options.tracer;
-        let plan = timed(tracer.as_deref(), "compile", || backend.compile(&self.graph, &limits))?;
-        let mut engine = Engine::new(plan, &self.graph, self.tokenizer.clone(), options.prefill_chunk);
-        if let Some(tracer) = tracer {
+        self.start_graph(&self.graph, options)
+    }
+
+    /// As [`Self::start`], for a graph made from the model's own: one that is tapped, say.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_graph(&self, graph: &Graph, options: &Options) -> Result<Engine, Error> {
+        let plan = self.plan(graph, options)?;
+        let mut engine = Engine::new(plan, graph, self.tokenizer.clone(), options.prefill_chunk);
+        if let Some(tracer) = &options.tracer {
             engine.trace(Arc::clone(tracer));
         }
         Ok(engine)
+    }
+
+    /// What [`Self::start_graph`] builds its engine on, for callers who put something between.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn plan(&self, graph: &Graph, options: &Options) -> Result<Box<dyn Plan>, Error> {
+        let backend = self.backend(options)?;
+        let limits = self.limits(options);
+        let memory = backend.memory(graph, &limits)?;
+        check_budget(&memory, &limits, options.memory_budget)?;
+        Ok(timed(options.tracer.as_deref(), "compile", || backend.compile(graph, &limits))?)
     }
 
     /// The tokenizer.

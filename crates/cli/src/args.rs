@@ -24,6 +24,10 @@ pub enum Command {
     Tokenize(TokenizeArgs),
     /// Print or save the logits of every position of a prompt
     Logits(LogitsArgs),
+    /// Compare a model's logits with those of a reference, and say PASS or FAIL
+    Parity(ParityArgs),
+    /// Measure how well a model foresees a text
+    Perplexity(PerplexityArgs),
     /// Write a model in another encoding
     Quantize(QuantizeArgs),
     /// Measure speed and memory, beside the limits of the machine and beside others
@@ -263,6 +267,75 @@ pub struct LogitsArgs {
     /// How many of them
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub top: usize,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct ParityArgs {
+    /// A .gguf file or a model directory [default: the built-in story model]
+    pub model: Option<PathBuf>,
+    /// What to compare with: reference, cpu, llama.cpp, transformers, mlx-lm, another model, a
+    /// record, a logits file, or a file of log-probabilities
+    #[arg(long, default_value = "reference", value_name = "WHAT")]
+    pub against: String,
+    /// Round nothing but the weights: the same as `--activations f32 --kv f32`
+    #[arg(long)]
+    pub exact: bool,
+    /// Texts to compare instead of the built-in 32; each below a line `=== NAME`
+    #[arg(long, value_name = "FILE")]
+    pub prompts: Option<PathBuf>,
+    /// Only so many of the texts
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Greedy tokens after each text that are compared too
+    #[arg(long, short = 'n', default_value_t = 16, value_name = "N")]
+    pub max_tokens: usize,
+    /// Bounds instead of the defaults: cosine, max-diff, kl, top1, layers, as in kl=0.1,top1=0.95
+    #[arg(long, value_name = "LIST")]
+    pub bounds: Option<String>,
+    /// The tokens of a logits file that does not say them: 1,2,3
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub tokens: Option<Vec<u32>>,
+    /// The llama-perplexity or the Python to use [default: the one in PATH]
+    #[arg(long, value_name = "PATH")]
+    pub program: Option<PathBuf>,
+    /// Compare nothing: run the device of --against and keep what it says, to compare with later
+    #[arg(long, value_name = "FILE", conflicts_with = "same_answer")]
+    pub record: Option<PathBuf>,
+    /// Run one request through all threads, chunks, neighbours and cache states, and compare the
+    /// bytes of the answers
+    #[arg(long)]
+    pub same_answer: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args)]
+pub struct PerplexityArgs {
+    /// A .gguf file or a model directory
+    pub model: PathBuf,
+    /// The text
+    #[arg(long, short = 'f', value_name = "FILE", required_unless_present = "kl")]
+    pub text: Option<PathBuf>,
+    /// Tokens between the starts of windows, as llama-perplexity's --ppl-stride
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub stride: Option<u32>,
+    /// Only the first chunks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunks: Option<u32>,
+    /// Keep the log-probabilities, in the form that llama-perplexity reads too
+    #[arg(long, value_name = "FILE")]
+    pub save_logits: Option<PathBuf>,
+    /// Compare with the kept log-probabilities of another model, such as the unquantized one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["stride", "save_logits", "text"])]
+    pub kl: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

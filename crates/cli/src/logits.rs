@@ -1,7 +1,7 @@
 //! `nibble logits`: the logits of every position of a prompt.
 
 use crate::{args::LogitsArgs, run::open, terminal};
-use nibble_api::{Error, Kind, Options, log_sum_exp};
+use nibble_api::{Error, Kind, NewTensor, Options, log_sum_exp, safetensors_head};
 
 /// Rows of logits held at once.
 const WANTED: usize = 32;
@@ -29,7 +29,7 @@ pub fn run(args: &LogitsArgs) -> Result<(), Error> {
         Some(path) => {
             let io = |e| Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()));
             nibble_api::replace(path, io, |out| {
-                out.write_all(&header(tokens.len(), model.config.vocab)).map_err(io)?;
+                out.write_all(&head(&tokens, model.config.vocab)).map_err(io)?;
                 let mut written = Ok(());
                 engine.score(&tokens, |_, row| {
                     keep(row);
@@ -63,16 +63,11 @@ impl Top {
     }
 }
 
-/// A safetensors file up to the data of its only tensor.
-fn header(rows: usize, vocab: usize) -> Vec<u8> {
-    let end = rows * vocab * 4;
-    let header = serde_json::json!({
-        "logits": { "dtype": "F32", "shape": [rows, vocab], "data_offsets": [0, end] }
-    });
-    // The data starts at a multiple of 8, as readers that map it expect.
-    let mut header = header.to_string();
-    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()
+/// A safetensors file up to the data of its only tensor, with the tokens as a text.
+fn head(tokens: &[u32], vocab: usize) -> Vec<u8> {
+    let logits = NewTensor { name: "logits".into(), dtype: "F32", shape: vec![tokens.len(), vocab] };
+    let tokens: Vec<_> = tokens.iter().map(ToString::to_string).collect();
+    safetensors_head(&[logits], &[("tokens", tokens.join(","))])
 }
 
 /// The `n` largest logits with their ids, largest first, the lower id first among equals.

@@ -9,6 +9,8 @@ mod chat;
 mod generate;
 mod inspect;
 mod logits;
+mod parity;
+mod perplexity;
 mod quantize;
 mod run;
 mod terminal;
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Logits(args) => logits::run(&args),
+        Command::Parity(args) => parity::run(&args),
+        Command::Perplexity(args) => perplexity::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

@@ -120,7 +120,8 @@ fn inspect_knows_encodings_memory_and_the_graph() {
 fn logits_agree_between_json_and_safetensors_and_with_chunks() {
     let scratch = TempDir::new("command-logits");
     let (model, file) = (golden("gguf/llama-f32.gguf"), text(scratch.file("l.safetensors")));
-    let base = ["logits", &model, "--tokens", "1,2,3,4,5,6,7,8,9", "--activations", "f32"];
+    let ids = "1,2,3,4,5,6,7,8,9";
+    let base = ["logits", &model, "--tokens", ids, "--activations", "f32", "--kv", "f32"];
     let value = json(&nibble(&[&base[..], &["--json", "--top", "3", "--out", &file]].concat()));
     let top = value["top"].as_array().unwrap();
     assert_eq!((top.len(), top[0].as_array().unwrap().len()), (9, 3));
@@ -130,6 +131,9 @@ fn logits_agree_between_json_and_safetensors_and_with_chunks() {
     let shape = header["logits"]["shape"].as_array().unwrap();
     let vocab = shape[1].as_u64().unwrap() as usize;
     assert_eq!(bytes.len(), 8 + header_len + 9 * vocab * 4);
+    assert_eq!(header["__metadata__"]["tokens"], "1,2,3,4,5,6,7,8,9");
+    let parity = nibble(&["parity", &model, "--exact", "--against", &file]);
+    assert!(stdout(&parity).contains("PASS"));
     let id = top[8][0][0].as_u64().unwrap() as usize;
     let at = 8 + header_len + (8 * vocab + id) * 4;
     let stored = f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -151,4 +155,64 @@ fn tokenize_goes_both_ways() {
     assert_eq!(back.trim_end_matches('\n'), text);
     let value = json(&nibble(&["tokenize", &model, text, "--json"]));
     assert_eq!(value["tokens"].as_array().unwrap().len(), value["pieces"].as_array().unwrap().len());
+}
+
+#[test]
+fn parity_prints_a_verdict_and_fails_with_its_reason() {
+    let model = golden("gguf/llama-q8_0.gguf");
+    let base = ["parity", &model, "--limit", "4", "-n", "3"];
+    let page = stdout(&nibble(&base));
+    for word in ["verdict        PASS", "frameworks     0 foreign", "golden file", "sha256", "part"] {
+        assert!(page.contains(word), "{word}: {page}");
+    }
+    let value = json(&nibble(&[&base[..], &["--exact", "--json"]].concat()));
+    assert_eq!((&value["verdict"], &value["exact"]), (&"PASS".into(), &true.into()));
+    assert!(value["positions"].as_u64().unwrap() > 20 && value["layers"]["values"].as_u64().unwrap() > 10);
+    let failed = nibble(&[&base[..], &["--bounds", "top1=2"]].concat());
+    assert_eq!(failed.status.code(), Some(5));
+    assert!(stderr(&failed).contains("FAIL: top-1 agreement"), "{}", stderr(&failed));
+    for wrong in [&["--bounds", "luck=1"][..], &["--against", "abacus"], &["--prompts", "no-such-file"]] {
+        assert_eq!(nibble(&[&base[..], wrong].concat()).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_record_is_kept_and_compared_with() {
+    let scratch = TempDir::new("command-record");
+    let (model, record) = (golden("gguf/qwen2-f32.gguf"), text(scratch.file("r.safetensors")));
+    let base = ["parity", &model, "--limit", "5", "-n", "4"];
+    let written = nibble(&[&base[..], &["--record", &record]].concat());
+    assert!(written.status.success() && written.stdout.is_empty(), "{}", stderr(&written));
+    let page = stdout(&nibble(&["parity", &model, "--exact", "--against", &record]));
+    assert!(page.contains("record of reference") && page.contains("0 part"), "{page}");
+    let other = nibble(&["parity", &golden("models/qwen2"), "--exact", "--against", &record]);
+    assert!(!stdout(&other).contains("FAIL"), "the same weights in another container");
+}
+
+#[test]
+fn same_answer_prints_a_matrix() {
+    let page = stdout(&nibble(&["parity", &golden("gguf/llama-q8_0.gguf"), "--same-answer", "-n", "4"]));
+    assert!(page.contains("threads 1, chunk 7") && page.contains("neighbours 3, cache hit"), "{page}");
+    assert!(page.matches(" same ").count() >= 32, "{page}");
+}
+
+#[test]
+fn perplexity_is_measured_kept_and_compared() {
+    let scratch = TempDir::new("command-perplexity");
+    let [kept, book] = ["kept", "book.txt"].map(|name| text(scratch.file(name)));
+    std::fs::write(&book, "The tide was out, and the boats lay on their sides. ".repeat(8)).unwrap();
+    let full = golden("gguf/llama-f32.gguf");
+    let base = ["perplexity", &full, "--text", &book, "--ctx", "64", "--activations", "f32"];
+    let value = json(&nibble(&[&base[..], &["--json", "--save-logits", &kept]].concat()));
+    assert!(value["perplexity"].as_f64().unwrap() > 1.0 && value["error"].as_f64().unwrap() > 0.0);
+    let page = stdout(&nibble(&["perplexity", &golden("gguf/llama-q8_0.gguf"), "--kl", &kept]));
+    assert!(page.contains("mean KL, nats") && page.contains("KL, 99.9 %"), "{page}");
+    let other = nibble(&["perplexity", &full, "--kl", &kept, "--ctx", "32"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(stderr(&other).contains("context"), "{}", stderr(&other));
+    let story = text(nibble_testkit::workspace_root().join("assets/story.gguf"));
+    let other = nibble(&["perplexity", &story, "--kl", &kept]);
+    assert!(stderr(&other).contains("vocabulary"), "{}", stderr(&other));
+    let short = nibble(&["perplexity", &full, "--text", &book, "--ctx", "4096"]);
+    assert_eq!(short.status.code(), Some(2), "{}", stderr(&short));
 }

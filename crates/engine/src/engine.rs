@@ -89,7 +89,9 @@ pub struct Engine {
     waiting: VecDeque<(RequestId, Request, Sampler)>,
     running: Vec<Running>,
     next: u64,
-    pub(crate) logits: Vec<f32>,
+    logits: Vec<f32>,
+    /// Numbers in a row of each output.
+    pub(crate) widths: Vec<usize>,
     rows: Rows,
     trace: Option<Trace>,
 }
@@ -137,6 +139,7 @@ impl Engine {
             recurrent: graph.is_recurrent(),
             salt_by_prompt_len: graph.depends_on_prompt_len(),
             logits: vec![0.0; vocab],
+            widths: graph.outputs.iter().map(|&v| graph.shape(v).1).collect(),
             waiting: VecDeque::new(),
             running: Vec::with_capacity(limits.sequences),
             next: 0,

@@ -21,6 +21,7 @@ pub mod safetensors;
 
 pub use checkpoint::{Checkpoint, TokenizerSource};
 pub use error::{Error, Problem};
+pub use map::map as map_file;
 pub use metadata::{Metadata, Value};
 pub use names::gguf_name;
 pub use replace::replace;

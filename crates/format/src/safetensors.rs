@@ -3,8 +3,10 @@
 //! Weights are plain F32, F16 or BF16, or ternary as BitNet packs them; every other scheme is refused by name.
 
 mod header;
+mod write;
 
 pub use header::{SafetensorsFile, TensorInfo};
+pub use write::{NewTensor, head};
 
 use crate::{
     Checkpoint, Container, Error, Metadata, OpenOptions, Problem, TokenizerSource,

@@ -12,11 +12,13 @@ mod expand;
 mod label;
 mod op;
 mod shape;
+mod tap;
 
 pub use build::Linear;
 pub use error::Error;
 pub use label::Label;
 pub use op::{Activation, Attention, Frequencies, GatedDelta, Op, Rope, RopeLayout, Route, Scoring};
+pub use tap::Tap;
 
 use nibble_quant::Encoded;
 

@@ -85,3 +85,21 @@ fn the_dump_shows_shapes_weights_and_layers() {
     assert!(dump.contains("layer 0\n  %2 [T, 64] = matmul %1; gate [64, 32] q8_0\n"), "{dump}");
     assert!(dump.ends_with("soft_cap %8 {cap=30}\noutput %9\n"), "{dump}");
 }
+
+#[test]
+fn taps_are_what_weights_made_and_the_ends_of_layers() {
+    let mut g = small().unwrap();
+    let (logits, taps) = (g.outputs[0], g.tap());
+    let found: Vec<_> = taps.iter().map(|t| (t.name.as_str(), t.layer)).collect();
+    let expected = [
+        ("embedding", None),
+        ("gate", Some(0)),
+        ("up", Some(0)),
+        ("down", Some(0)),
+        ("layer.0", Some(0)),
+        ("embed", None),
+    ];
+    assert_eq!(found, expected, "the logits themselves are the first output already");
+    assert_eq!((g.outputs[0], g.outputs.len()), (logits, 7));
+    assert_eq!(g.tap(), taps, "a second time changes nothing");
+}

@@ -99,7 +99,7 @@ impl SafetensorsFile {
 }
 
 /// Bits of a number.
-fn bits(dtype: &str) -> Option<u64> {
+pub(super) fn bits(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "F4" => 4,
         "F6_E2M3" | "F6_E3M2" => 6,

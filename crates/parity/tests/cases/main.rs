@@ -1,0 +1,6 @@
+//! Comparisons of whole models.
+
+mod common;
+mod layers;
+mod perplexity;
+mod sides;
