@@ -13,6 +13,7 @@ pub struct Encoded {
     shape: Shape,
     codec: &'static dyn Codec,
     parts: Vec<Bytes>,
+    own: bool,
 }
 
 /// Bytes that a tensor of `shape` takes in `spec`.
@@ -41,7 +42,7 @@ impl Encoded {
                 Problem::Bytes { found: bytes.len(), shape: shape.to_string(), codec: spec.name, expected };
             return Err(problem.at(name));
         }
-        Ok(Self { shape, codec, parts: vec![bytes] })
+        Ok(Self { shape, codec, parts: vec![bytes], own: false })
     }
 
     /// Rounds `numbers` (row after row) into `codec`, with a weight for each column or none.
@@ -84,7 +85,22 @@ impl Encoded {
         }
         let dims: Vec<_> = [matrices.len()].iter().chain(first.shape.dims()).copied().collect();
         let parts = matrices.iter().map(|m| m.parts[0].clone()).collect();
-        Some(Self { shape: Shape::new(&dims)?, codec: first.codec, parts })
+        Some(Self {
+            shape: Shape::new(&dims)?,
+            codec: first.codec,
+            parts,
+            own: matrices.iter().any(|m| m.own),
+        })
+    }
+
+    /// Says that its bytes are memory of this process, not a map of a file: what it takes is to be counted.
+    pub fn owned(self) -> Self {
+        Self { own: true, ..self }
+    }
+
+    /// Whether its bytes are memory of this process.
+    pub fn is_owned(&self) -> bool {
+        self.own
     }
 
     /// Row-major shape.

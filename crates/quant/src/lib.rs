@@ -8,12 +8,18 @@ mod bf16;
 mod codec;
 mod encoded;
 mod error;
+pub mod exl3;
 mod f16;
 mod f32;
 mod f64;
+mod f8;
+mod f8_scaled;
 mod fields;
 mod fp4;
 pub mod grids;
+pub mod grouped;
+mod i2_s;
+mod i8;
 mod iq1_m;
 mod iq1_s;
 mod iq2_s;
@@ -56,7 +62,7 @@ pub use error::{Error, Problem};
 pub use registry::Registry;
 pub use unpacked::{GROUP, Group, Unpacked, decode_unpacked};
 
-/// Every built-in codec.
+/// Every built-in codec that stands alone; see [`families`] for the others.
 pub static CODECS: &[&dyn Codec] = &[
     &f32::F32,
     &f16::F16,
@@ -92,12 +98,26 @@ pub static CODECS: &[&dyn Codec] = &[
     &stq1_0::Stq1_0,
     &pq2_0::Pq2_0,
     &ptq1_0::Ptq1_0,
+    &i2_s::I2S,
+    &i8::I8,
+    &f8::F8E4M3,
+    &f8::F8E5M2,
+    &f8_scaled::F8_128,
+    &f8_scaled::F8_64,
+    &f8_scaled::F8_32,
+    &f8_scaled::Mxfp8,
 ];
+
+/// The built-in codecs that come in families: [`grouped`] and [`exl3`].
+pub fn families() -> impl Iterator<Item = &'static dyn Codec> {
+    let grouped = grouped::GROUPED.iter().map(|codec| codec as &'static dyn Codec);
+    grouped.chain(exl3::EXL3.iter().map(|codec| codec as &'static dyn Codec))
+}
 
 /// The built-in codec of that name.
 ///
 /// # Panics
 /// If there is none: for names written in code. Use [`Registry::by_name`] for names that come from outside.
 pub fn codec(name: &str) -> &'static dyn Codec {
-    *CODECS.iter().find(|c| c.spec().name == name).expect("a built-in codec")
+    CODECS.iter().copied().chain(families()).find(|c| c.spec().name == name).expect("a built-in codec")
 }

@@ -1,6 +1,6 @@
 //! All codecs a program knows: the built-in ones and those its user added.
 
-use crate::{CODECS, Codec, Error, Kind, Problem};
+use crate::{CODECS, Codec, Error, Kind, Problem, families};
 
 /// A set of codecs with unique names and GGUF type ids.
 #[derive(Clone)]
@@ -10,7 +10,7 @@ pub struct Registry {
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { codecs: CODECS.to_vec() }
+        Self { codecs: CODECS.iter().copied().chain(families()).collect() }
     }
 }
 

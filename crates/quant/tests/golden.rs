@@ -6,6 +6,10 @@ use common::{assert_same_bits, decode, encode, floats};
 use nibble_quant::{CODECS, Registry};
 use serde_json::Value;
 
+/// Codecs of tensors that directories hold: their golden values are directories, in `format/tests`.
+const CONTAINED: &[&str] =
+    &["i2_s", "i8", "f8_e4m3", "f8_e5m2", "f8_e4m3_128", "f8_e4m3_64", "f8_e4m3_32", "mxfp8"];
+
 fn golden() -> Value {
     let path = nibble_testkit::workspace_root().join("golden/codecs.json");
     serde_json::from_slice(&std::fs::read(path).expect("golden/codecs.json")).unwrap()
@@ -20,7 +24,7 @@ fn unhex(value: &Value) -> Vec<u8> {
 #[test]
 fn decode_equals_the_golden_blocks_of_every_codec() {
     let golden = golden();
-    for codec in CODECS {
+    for codec in CODECS.iter().filter(|c| !CONTAINED.contains(&c.spec().name)) {
         let name = codec.spec().name;
         let blocks = &golden["decode"][name];
         assert!(blocks.is_object(), "{name} has no golden blocks: add it to golden/codecs.py");
