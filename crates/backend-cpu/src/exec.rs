@@ -2,7 +2,7 @@
 
 use crate::{
     attention::{self, Tile},
-    experts, gated_delta,
+    experts, gated_delta, hadamard,
     kernels::{Activations, Input, Isa, Matrix, Output, Scratch},
     kv::{self, Order},
     norm,
@@ -242,6 +242,25 @@ impl<'a> Exec<'a> {
                     // SAFETY: the rows belong to this chunk.
                     let y = unsafe { view.write(*y, rows) }.chunks_exact_mut(*len);
                     y.zip(x).for_each(|(y, x)| y.copy_from_slice(&x[*start..start + len]));
+                });
+            }
+            Task::Columns { x, y, vector } => {
+                let columns = &self.program.vectors[*vector];
+                by_rows(&mut self.team, view.rows(*y), view.width(*y), |rows, _| {
+                    let x = view.read(*x, rows.clone()).chunks_exact(view.width(*x));
+                    // SAFETY: the rows belong to this chunk.
+                    let y = unsafe { view.write(*y, rows) }.chunks_exact_mut(columns.len());
+                    for (x, y) in x.zip(y) {
+                        let pick = |c: f32| if c < 0.0 { 0.0 } else { x[c as usize] };
+                        y.iter_mut().zip(columns).for_each(|(y, &c)| *y = pick(c));
+                    }
+                });
+            }
+            Task::Hadamard { x, y, block } => {
+                by_rows(&mut self.team, view.rows(*y), view.width(*y), |rows, _| {
+                    // SAFETY: the rows belong to this chunk.
+                    let y = unsafe { view.in_place(*x, *y, rows) };
+                    y.chunks_exact_mut(*block).for_each(hadamard::rotate);
                 });
             }
             Task::Rope { x, y, turn } => {

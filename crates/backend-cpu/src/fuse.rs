@@ -210,6 +210,16 @@ impl<'a> Builder<'a> {
                 let task = Task::Slice { x, y, group: *group, start: *start, len: *len };
                 self.push(task);
             }
+            Op::Columns => {
+                let (x, vector) = (self.buf(input(0)), self.vector(node.weights[0], false));
+                let y = self.fresh(value);
+                self.push(Task::Columns { x, y, vector });
+            }
+            Op::Hadamard { block } => {
+                let x = self.buf(input(0));
+                let y = self.take_over(input(0), value);
+                self.push(Task::Hadamard { x, y, block: *block });
+            }
             Op::Rope(rope) => self.rope(value, rope),
             Op::Attention(a) => self.attention(value, a),
             Op::ShortConv { state } => {

@@ -121,6 +121,16 @@ pub enum Task {
         start: usize,
         len: usize,
     },
+    Columns {
+        x: Buf,
+        y: Buf,
+        vector: usize,
+    },
+    Hadamard {
+        x: Buf,
+        y: Buf,
+        block: usize,
+    },
     Rope {
         x: Buf,
         y: Buf,
@@ -235,6 +245,8 @@ impl Task {
             Self::RmsNorm { x, y, .. }
             | Self::L2Norm { x, y, .. }
             | Self::Slice { x, y, .. }
+            | Self::Columns { x, y, .. }
+            | Self::Hadamard { x, y, .. }
             | Self::Rope { x, y, .. }
             | Self::ShortConv { x, y, .. }
             | Self::Wanted { x, y } => vec![*x, *y],

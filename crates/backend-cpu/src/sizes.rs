@@ -108,8 +108,9 @@ impl Sizes {
             + limits.rows * size_of::<Tile>()
             + assignment * 4;
         let memory = Memory {
-            mapped_weights: program.matrices.iter().map(|m| m.data.byte_len() as u64).sum(),
-            weights: program.vectors.iter().map(|v| 4 * v.len() as u64).sum(),
+            mapped_weights: matrices(program, false),
+            weights: matrices(program, true)
+                + program.vectors.iter().map(|v| 4 * v.len() as u64).sum::<u64>(),
             kv: bank as u64,
             state: state as u64,
             activations: activations as u64,
@@ -207,4 +208,10 @@ fn input_shapes(program: &Program, limits: &Limits) -> Result<[(usize, usize); 2
         *shape = (needed.div_ceil(unit), unit.min(needed));
     }
     Ok(shapes)
+}
+
+/// Bytes of the matrices that are memory of this process, or of those that are mapped files.
+fn matrices(program: &Program, owned: bool) -> u64 {
+    let counted = program.matrices.iter().filter(|m| m.data.is_owned() == owned);
+    counted.map(|m| m.data.byte_len() as u64).sum()
 }

@@ -7,8 +7,8 @@ use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Sequence, S
 use nibble_backend_cpu::{Cpu, CpuOptions};
 use nibble_backend_reference::Reference;
 use nibble_graph::{
-    Activation, Attention, Error, Frequencies, GatedDelta, Graph, KvLayer, Op, Rope, RopeLayout, Route,
-    Scoring, Value, Weight,
+    Activation, Attention, Error, Frequencies, GatedDelta, Graph, KvLayer, Linear, Op, Rope, RopeLayout,
+    Rotation, Route, Scoring, Value, Weight,
 };
 use nibble_quant::{Encoded, codec};
 use nibble_tensor::Shape;
@@ -100,6 +100,27 @@ fn graphs() -> Vec<(String, Graph)> {
         build(&mut g).unwrap_or_else(|e| panic!("{name}: {e}"));
         all.push((name.to_string(), g));
     };
+    for (width, block) in [(8, 1), (24, 8), (128, 128), (512, 64)] {
+        add(&format!("columns and rotations {width}"), &|g| {
+            let x = rows(g, "x", width)?;
+            let picked: Vec<f32> = (0..2 * width).map(|i| ((i * 7) % (width + 1)) as f32 - 1.0).collect();
+            let bytes: Vec<u8> = picked.iter().flat_map(|i| i.to_le_bytes()).collect();
+            let order = Encoded::new("order", Shape::from([2 * width]), codec("f32"), bytes.into()).unwrap();
+            let rotation = |name: &str, len| Rotation { gain: weight(name, 9, &[len]), block };
+            let linear = Linear {
+                order: Some(Weight::new("order", order)),
+                rotate: Some(rotation("signs", 2 * width)),
+                parts: vec![weight("left", 5, &[2 * width, width]), weight("right", 6, &[2 * width, width])],
+                unrotate: Some(rotation("signs after", 2 * width)),
+                outputs: Some(width),
+                scale: Some(weight("scale", 7, &[1])),
+                bias: Some(weight("bias", 8, &[width])),
+            };
+            let y = g.linear(x, linear)?;
+            g.output(y);
+            Ok(())
+        });
+    }
     for width in [1, 17, 64, 257] {
         add(&format!("element-wise {width}"), &|g| {
             let a = rows(g, "a", width)?;
@@ -270,7 +291,7 @@ fn every_op_is_run() {
     let mut names: Vec<_> = graphs().iter().flat_map(|(_, g)| g.nodes.iter().map(|n| n.op.name())).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), 22, "{names:?}");
+    assert_eq!(names.len(), 24, "{names:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod activate;
 mod attention;
+mod columns;
 mod elementwise;
 mod embed;
 mod experts;
@@ -23,6 +24,7 @@ mod wanted;
 
 pub use activate::{activate, activation, gated, soft_cap};
 pub use attention::{Heads, attention};
+pub use columns::columns;
 pub use elementwise::{add, bias, gain, mul, scale};
 pub use embed::embed;
 pub use experts::{combine, expert_matmul};

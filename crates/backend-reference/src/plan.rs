@@ -1,8 +1,9 @@
 //! Whole graphs, op after op.
 
 use crate::{
-    Heads, activate, add, attention, bias, combine, embed, expert_matmul, gain, gated, gated_delta, l2_norm,
-    matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap, wanted,
+    Heads, activate, add, attention, bias, columns, combine, embed, expert_matmul, gain, gated, gated_delta,
+    hadamard, l2_norm, matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap,
+    wanted,
 };
 use nibble_backend::{
     Backend, Category, Device, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Span, Step, Tracer,
@@ -126,6 +127,11 @@ impl ReferencePlan {
             Op::RmsNorm { eps } => rms_norm(x(0), numbers(0), *eps, y),
             Op::L2Norm { group, eps } => l2_norm(x(0), *group, *eps, y),
             Op::Slice { group, start, len } => slice(x(0), *group, *start..start + len, y),
+            Op::Columns => columns(x(0), width(0), numbers(0), y),
+            Op::Hadamard { block } => {
+                y.copy_from_slice(x(0));
+                y.chunks_exact_mut(*block).for_each(hadamard);
+            }
             Op::Rope(r) => {
                 let rows = x(0).chunks_exact(width(0)).zip(y.chunks_exact_mut(width(0)));
                 for (row, (x, y)) in rows.enumerate() {
@@ -343,11 +349,19 @@ fn memory(graph: &Graph, limits: &Limits) -> Result<Memory, Error> {
     let kv = |l: &KvLayer| positions?.checked_mul(l.kv_heads.checked_mul(l.key_dim + l.value_dim)?);
     let values = |n: &Node| rows(n.rows, limits.rows, limits.wanted).checked_mul(n.width);
     Ok(Memory {
-        mapped_weights: graph.weights.iter().map(|w| w.data.byte_len() as u64).sum(),
+        mapped_weights: graph
+            .weights
+            .iter()
+            .filter(|w| !w.data.is_owned())
+            .map(|w| w.data.byte_len() as u64)
+            .sum(),
         weights: bytes(
             "weights",
             whole_weights(graph).iter().map(|&w| Some(graph.weight(w).data.shape().elements())),
-        )?,
+        )?
+        .saturating_add(
+            graph.weights.iter().filter(|w| w.data.is_owned()).map(|w| w.data.byte_len() as u64).sum(),
+        ),
         kv: bytes("keys and values", graph.kv_layers.iter().map(kv))?,
         state: bytes(
             "recurrent state",

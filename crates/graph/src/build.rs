@@ -9,11 +9,28 @@ use crate::{
 };
 use nibble_quant::Encoded;
 
-/// A linear layer as files hold it: a matrix and what belongs to it.
+/// A rotation that an encoding puts around a matrix, so that its numbers are rounded in a basis without outliers.
 #[derive(Clone, Debug)]
+pub struct Rotation {
+    /// Signs, perhaps with magnitudes, for each number.
+    pub gain: Weight,
+    /// The block of the Hadamard transform.
+    pub block: usize,
+}
+
+/// A linear layer as files hold it: a matrix and what belongs to it, in the order in which it is applied.
+#[derive(Clone, Debug, Default)]
 pub struct Linear {
-    /// `[N, K]`
-    pub weight: Weight,
+    /// `[K']`: the columns of the input that take part, in the matrix's order; -1 is a column of zeros.
+    pub order: Option<Weight>,
+    /// Multiplies the input, then transforms it.
+    pub rotate: Option<Rotation>,
+    /// `[N, K']`, or several `[N, Ki]` side by side, where columns are not all in one encoding.
+    pub parts: Vec<Weight>,
+    /// Transforms the result, then multiplies it.
+    pub unrotate: Option<Rotation>,
+    /// Outputs that count, if the matrix has more rows: they fill up a block.
+    pub outputs: Option<usize>,
     /// `[1]` or `[N]`: multiplies the result, for encodings with a scale apart.
     pub scale: Option<Weight>,
     /// `[N]`: added in the end.
@@ -81,9 +98,21 @@ impl Graph {
         self.weighted(Op::Matmul, &[x], weight)
     }
 
-    /// A matrix with its scale and its bias.
-    pub fn linear(&mut self, x: Value, linear: Linear) -> Result<Value, Error> {
-        let mut y = self.matmul(x, linear.weight)?;
+    /// A matrix with everything that belongs to it.
+    pub fn linear(&mut self, mut x: Value, linear: Linear) -> Result<Value, Error> {
+        if let Some(order) = linear.order {
+            x = self.weighted(Op::Columns, &[x], order)?;
+        }
+        if let Some(rotation) = linear.rotate {
+            x = self.rotate(x, rotation)?;
+        }
+        let mut y = self.side_by_side(x, linear.parts)?;
+        if let Some(rotation) = linear.unrotate {
+            y = self.unrotate(y, rotation)?;
+        }
+        if let Some(outputs) = linear.outputs {
+            y = self.slice(y, self.node(y).width, 0, outputs)?;
+        }
         if let Some(scale) = linear.scale {
             y = self.gain(y, scale)?;
         }
@@ -91,6 +120,42 @@ impl Graph {
             y = self.bias(y, bias)?;
         }
         Ok(y)
+    }
+
+    /// The product with matrices that share the columns of `x` among them.
+    fn side_by_side(&mut self, x: Value, parts: Vec<Weight>) -> Result<Value, Error> {
+        let width = self.node(x).width;
+        let (mut sum, mut start) = (None, 0);
+        let whole = parts.len() == 1;
+        for part in parts {
+            let len = part.data.shape().row_len();
+            let columns = if whole { x } else { self.slice(x, width, start, len)? };
+            let product = self.matmul(columns, part)?;
+            sum = Some(match sum {
+                Some(sum) => self.add(sum, product)?,
+                None => product,
+            });
+            start += len;
+        }
+        let mismatch = |found: usize| Error {
+            place: self.layer.map_or("the graph".into(), |l| format!("layer {l}")),
+            op: "matmul",
+            expected: format!("matrices of {width} columns together"),
+            found: found.to_string(),
+        };
+        sum.filter(|_| start == width).ok_or_else(|| mismatch(start))
+    }
+
+    /// `H(gain * x)`
+    pub fn rotate(&mut self, x: Value, rotation: Rotation) -> Result<Value, Error> {
+        let x = self.gain(x, rotation.gain)?;
+        self.push(Op::Hadamard { block: rotation.block }, &[x], &[])
+    }
+
+    /// `gain * H(x)`
+    pub fn unrotate(&mut self, x: Value, rotation: Rotation) -> Result<Value, Error> {
+        let x = self.push(Op::Hadamard { block: rotation.block }, &[x], &[])?;
+        self.gain(x, rotation.gain)
     }
 
     /// `x + weight`

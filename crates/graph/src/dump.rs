@@ -45,6 +45,7 @@ fn attributes(node: &Node, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Op::SoftCap(cap) => write!(f, " {{cap={cap}}}"),
         Op::RmsNorm { eps } => write!(f, " {{eps={eps:e}}}"),
         Op::L2Norm { group, eps } => write!(f, " {{group={group} eps={eps:e}}}"),
+        Op::Hadamard { block } => write!(f, " {{block={block}}}"),
         Op::Slice { group, start, len } => write!(f, " {{{start}..{} of {group}}}", start + len),
         Op::Rope(r) => {
             write!(f, " {{dims={}/{} {:?}", r.dims, r.head_dim, r.layout)?;

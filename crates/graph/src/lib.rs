@@ -14,7 +14,7 @@ mod op;
 mod shape;
 mod tap;
 
-pub use build::Linear;
+pub use build::{Linear, Rotation};
 pub use error::Error;
 pub use label::Label;
 pub use op::{Activation, Attention, Frequencies, GatedDelta, Op, Rope, RopeLayout, Route, Scoring};

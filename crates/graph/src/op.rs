@@ -168,6 +168,14 @@ pub enum Op {
         /// How many are taken.
         len: usize,
     },
+    /// `(x: D; [N]) -> N`: for each number of the weight the column that it names, counted from 0; a 0 for -1.
+    Columns,
+    /// `(x: D;) -> D`: the Walsh-Hadamard transform of each `block` consecutive numbers, divided by the root of `block`:
+    /// `y[r] = sum over c of (-1)^(ones of r & c) * x[c] / sqrt(block)`. It is its own inverse.
+    Hadamard {
+        /// A power of two.
+        block: usize,
+    },
     /// `(x: D;) -> D`
     Rope(Rope),
     /// `(q: heads * key_dim, k: kv_heads * key_dim, v: kv_heads * value_dim;) -> heads * value_dim`
@@ -216,6 +224,8 @@ impl Op {
             Self::RmsNorm { .. } => "rms_norm",
             Self::L2Norm { .. } => "l2_norm",
             Self::Slice { .. } => "slice",
+            Self::Columns => "columns",
+            Self::Hadamard { .. } => "hadamard",
             Self::Rope(_) => "rope",
             Self::Attention(_) => "attention",
             Self::ShortConv { .. } => "short_conv",

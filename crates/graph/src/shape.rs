@@ -75,6 +75,21 @@ pub(crate) fn shape(
             need(ok, format!("columns inside a group that divides {}", width(0)), found)?;
             width(0) / group * len
         }
+        Op::Columns => {
+            let inside = |&c: &f32| c == -1.0 || c >= 0.0 && c.fract() == 0.0 && (c as usize) < width(0);
+            let list = dims(0);
+            need(list.dims().len() == 1 && list.elements() > 0, "a weight [N]", list)?;
+            let wrong = g.weight(weights[0]).data.decode().into_iter().find(|c| !inside(c));
+            if let Some(column) = wrong {
+                return Err((format!("columns from -1 to {}", width(0) - 1), column.to_string()));
+            }
+            list.elements()
+        }
+        Op::Hadamard { block } => {
+            let ok = block.is_power_of_two() && width(0) % block == 0;
+            need(ok, format!("a power of two that divides {}", width(0)), block)?;
+            width(0)
+        }
         Op::Rope(r) => {
             let ok = r.head_dim > 0 && width(0) % r.head_dim == 0;
             need(ok, format!("a head size that divides {}", width(0)), r.head_dim)?;
@@ -146,7 +161,13 @@ pub(crate) fn shape(
 fn arity(op: &Op) -> (usize, usize, usize) {
     match op {
         Op::Tokens => (0, 0, 0),
-        Op::Embed | Op::Matmul | Op::Bias | Op::Gain | Op::RmsNorm { .. } | Op::ShortConv { .. } => (1, 1, 1),
+        Op::Embed
+        | Op::Matmul
+        | Op::Bias
+        | Op::Gain
+        | Op::RmsNorm { .. }
+        | Op::ShortConv { .. }
+        | Op::Columns => (1, 1, 1),
         Op::Add | Op::Mul | Op::Gated(_) | Op::Combine { .. } => (2, 0, 0),
         Op::Attention(_) => (3, 0, 0),
         Op::GatedDelta(_) => (5, 0, 0),
@@ -157,6 +178,7 @@ fn arity(op: &Op) -> (usize, usize, usize) {
         | Op::SoftCap(_)
         | Op::L2Norm { .. }
         | Op::Slice { .. }
+        | Op::Hadamard { .. }
         | Op::Rope(_)
         | Op::Wanted => (1, 0, 0),
     }
