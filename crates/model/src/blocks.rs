@@ -7,7 +7,11 @@ use nibble_graph::{Attention, Graph, KvLayer, Value, Weight};
 pub(crate) fn embed(g: &mut Graph, c: &Config, w: &Weights<'_>) -> Result<(Value, Weight), Problem> {
     let embed = w.get("embed", [c.vocab, c.hidden])?;
     let tokens = g.tokens()?; // [T]
-    Ok((g.embed(tokens, embed.clone())?, embed))
+    let mut x = g.embed(tokens, embed.clone())?;
+    if let Some(rotation) = w.rotation("embed.unrotate", c.hidden)? {
+        x = g.unrotate(x, rotation)?;
+    }
+    Ok((x, embed))
 }
 
 /// Queries, keys and values: `[T, H * Dk]`, `[T, Hkv * Dk]`, `[T, Hkv * Dv]`.
@@ -72,9 +76,12 @@ pub(crate) fn logits(
     g.set_layer(None);
     let x = g.wanted(x)?; // [W, D]
     let x = g.rms_norm(x, w.get("norm", [c.hidden])?, c.norm_eps)?;
-    if w.has("head") {
-        Ok(g.linear(x, w.linear("head", [c.vocab, c.hidden])?)?)
-    } else {
-        Ok(g.matmul(x, embed)?)
+    if w.has_matrix("head") {
+        return Ok(g.linear(x, w.linear("head", [c.vocab, c.hidden])?)?);
     }
+    let x = match w.rotation("embed.rotate", c.hidden)? {
+        Some(rotation) => g.rotate(x, rotation)?,
+        None => x,
+    };
+    Ok(g.matmul(x, embed)?)
 }

@@ -117,6 +117,8 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// The gated delta net, if there is one.
     pub delta: Option<Delta>,
+    /// The block of the Hadamard transform that rotated matrices are in.
+    pub rotation_block: usize,
 }
 
 /// Sizes beyond these are mistakes; products of any three of them fit 64 bits.
@@ -173,6 +175,7 @@ impl Config {
             local_rope,
             experts: keys.experts()?,
             delta: keys.delta()?,
+            rotation_block: keys.count("rotation.block_size", WIDTH)?.unwrap_or(1),
         })
     }
 

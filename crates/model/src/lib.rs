@@ -73,8 +73,8 @@ fn build_model(checkpoint: &Checkpoint) -> Result<Model, Problem> {
     if let Some(name) = checkpoint.unused.first() {
         return Err(Problem::Unused { name: name.clone() });
     }
-    let weights = Weights::new(&checkpoint.tensors);
     let config = Config::read(checkpoint, &architecture.defaults)?;
+    let weights = Weights::new(&checkpoint.tensors).rotated_in(config.rotation_block);
     let mut graph = Graph::default();
     (architecture.build)(&mut graph, &config, &weights)?;
     weights.all_used(&graph, config.layers)?;

@@ -29,7 +29,7 @@ fn build(g: &mut Graph, c: &Config, w: &Weights<'_>) -> Result<(), Problem> {
         let h = merge_heads(g, c, w, h)?;
         x = g.add(x, h)?;
         let h = g.rms_norm(x, w.get("ffn.norm", [c.hidden])?, c.norm_eps)?;
-        let h = if w.has("ffn.gate") { ffn(g, c, w, h)? } else { experts(g, c, w, h)? };
+        let h = if w.has_matrix("ffn.gate") { ffn(g, c, w, h)? } else { experts(g, c, w, h)? };
         x = g.add(x, h)?;
     }
     let logits = logits(g, c, w, x, table)?; // [W, V]

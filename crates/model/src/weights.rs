@@ -1,7 +1,7 @@
 //! Weights by canonical name, each with the shape that whoever asks expects.
 
 use crate::Problem;
-use nibble_graph::{Graph, Linear, Weight};
+use nibble_graph::{Graph, Linear, Rotation, Weight};
 use nibble_quant::Encoded;
 use nibble_tensor::Shape;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,17 +11,23 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Weights<'a> {
     tensors: &'a BTreeMap<String, Encoded>,
     prefix: String,
+    rotation_block: usize,
 }
 
 impl<'a> Weights<'a> {
     /// All tensors.
     pub fn new(tensors: &'a BTreeMap<String, Encoded>) -> Self {
-        Self { tensors, prefix: String::new() }
+        Self { tensors, prefix: String::new(), rotation_block: 1 }
+    }
+
+    /// The block of the Hadamard transform that rotated matrices are in.
+    pub fn rotated_in(self, block: usize) -> Self {
+        Self { rotation_block: block, ..self }
     }
 
     /// The tensors of one layer, whose names then go without `layer.N.`.
     pub fn layer(&self, layer: usize) -> Self {
-        Self { tensors: self.tensors, prefix: format!("layer.{layer}.") }
+        Self { prefix: format!("layer.{layer}."), ..self.clone() }
     }
 
     /// Whether there is a tensor of that name.
@@ -49,20 +55,96 @@ impl<'a> Weights<'a> {
         Ok(Weight::new(full, data.clone()))
     }
 
-    /// A matrix `[n, k]` with its `.scale` (`[1]` or `[n]`) and its `.bias` (`[n]`), where the file has them.
+    /// A matrix `[n, k]` with everything beside it: `.order` `[K']`, `.rotate` `[K']`, `.part.N` `[n, Ki]` instead of the
+    /// matrix, `.unrotate` `[N']`, `.scale` (`[1]` or `[n]`) and `.bias` (`[n]`), where the file has them. A rotation's
+    /// matrix may have more rows and columns than asked for: they fill up its blocks.
     ///
     /// # Errors
     /// [`Problem::MissingTensor`], [`Problem::Shape`]
     pub fn linear(&self, name: &str, [n, k]: [usize; 2]) -> Result<Linear, Problem> {
-        let weight = self.get(name, [n, k])?;
+        let length = |w: &Weight| w.data.shape().elements();
+        let order = self.any_vector(&format!("{name}.order"))?;
+        let wide = self.find(&format!("{name}.rotate")).map_or(k, |gain| gain.shape().elements());
+        let order = if order.is_none() && wide > k { Some(self.filled_up(name, k, wide)?) } else { order };
+        let columns = order.as_ref().map_or(k, length);
+        let unrotate = self.any_vector(&format!("{name}.unrotate"))?;
+        let part = self.find(&format!("{name}.part.0")).map_or(n, |part| part.shape().rows());
+        let rows = unrotate.as_ref().map_or(part, length).max(n);
+        let rotation = |gain: Weight| Rotation { gain, block: self.rotation_block };
         let (scale, bias) = (format!("{name}.scale"), format!("{name}.bias"));
         let scale = match self.find(&scale) {
             Some(data) if data.shape().dims() == [1] => Some(self.get(&scale, [1])?),
             Some(_) => Some(self.get(&scale, [n])?),
             None => None,
         };
-        let bias = if self.has(&bias) { Some(self.get(&bias, [n])?) } else { None };
-        Ok(Linear { weight, scale, bias })
+        Ok(Linear {
+            order,
+            rotate: self.optional(&format!("{name}.rotate"), [columns])?.map(rotation),
+            parts: self.parts(name, [rows, columns])?,
+            unrotate: unrotate.map(rotation),
+            outputs: (rows > n).then_some(n),
+            scale,
+            bias: self.optional(&bias, [n])?,
+        })
+    }
+
+    /// Whether there is a matrix of that name, in one or in parts.
+    pub fn has_matrix(&self, name: &str) -> bool {
+        self.has(name) || self.has(&format!("{name}.part.0"))
+    }
+
+    /// The rotation of what is looked up in, or multiplied by, a matrix of `width` columns.
+    ///
+    /// # Errors
+    /// [`Problem::Shape`]
+    pub fn rotation(&self, name: &str, width: usize) -> Result<Option<Rotation>, Problem> {
+        Ok(self.optional(name, [width])?.map(|gain| Rotation { gain, block: self.rotation_block }))
+    }
+
+    fn parts(&self, name: &str, [n, k]: [usize; 2]) -> Result<Vec<Weight>, Problem> {
+        let part = |i: usize| self.find(&format!("{name}.part.{i}"));
+        let widths: Vec<usize> = (0..).map_while(part).map(|data| data.shape().row_len()).collect();
+        if widths.is_empty() {
+            return Ok(vec![self.get(name, [n, k])?]);
+        }
+        let found: usize = widths.iter().sum();
+        if found != k {
+            let name = format!("{}{name}", self.prefix);
+            return Err(Problem::Shape {
+                name,
+                expected: format!("[{n}, {k}]"),
+                found: format!("[{n}, {found}]"),
+            });
+        }
+        let part = |(i, &width): (usize, &usize)| self.get(&format!("{name}.part.{i}"), [n, width]);
+        widths.iter().enumerate().map(part).collect()
+    }
+
+    /// The order of `k` columns and of as many zeros as fill up `wide` of them.
+    fn filled_up(&self, name: &str, k: usize, wide: usize) -> Result<Weight, Problem> {
+        let name = format!("{}{name}.order", self.prefix);
+        if wide - k >= self.rotation_block {
+            let (expected, found) = (format!("[{k}], filled up to a block"), format!("[{wide}]"));
+            return Err(Problem::Shape { name, expected, found });
+        }
+        let column = |i: usize| if i < k { i as f32 } else { -1.0 };
+        let bytes: Vec<u8> = (0..wide).flat_map(|i| column(i).to_le_bytes()).collect();
+        let data = Encoded::new(&name, Shape::from([wide]), nibble_quant::codec("f32"), bytes.into());
+        let data = data.map_err(|e| Problem::Shape {
+            name: name.clone(),
+            expected: format!("[{wide}]"),
+            found: e.to_string(),
+        })?;
+        Ok(Weight::new(name, data))
+    }
+
+    fn optional<const N: usize>(&self, name: &str, shape: [usize; N]) -> Result<Option<Weight>, Problem> {
+        self.has(name).then(|| self.get(name, shape)).transpose()
+    }
+
+    /// A vector as long as it is.
+    fn any_vector(&self, name: &str) -> Result<Option<Weight>, Problem> {
+        self.find(name).map(|data| self.get(name, [data.shape().elements()])).transpose()
     }
 
     /// All numbers of a vector, or `None` if there is no such tensor.
