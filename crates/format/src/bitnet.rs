@@ -1,20 +1,48 @@
-//! Ternary weights as BitNet checkpoints pack them: four to a byte, across rows, with one factor a matrix.
+//! `bitnet`: a directory whose matrices are ternary, four numbers to a byte, across rows, with one factor a matrix.
 //!
 //! Byte `(r, c)` of a `U8 [out / 4, in]` tensor holds, in bits 2i and 2i + 1, row `i * out / 4 + r` of column `c` plus
 //! one. They become blocks of a ternary codec with scale 1, and the factor the tensor `.scale`.
 //! Source: transformers, `integrations/bitnet.py`.
 
-use crate::{Error, Problem};
-use nibble_quant::{Codec, Encoded, Registry};
-use nibble_tensor::{Bytes, Shape};
+use crate::{
+    Checkpoint, Container, Error, OpenOptions, Problem, directory,
+    repack::{Piece, Repack},
+    scheme::{Module, Part, Pieces, Scheme},
+};
+use nibble_quant::{Codec, Registry};
+use nibble_tensor::Shape;
 use serde_json::Value as Json;
+use std::path::Path;
 
 /// Codecs that hold -1, 0 and 1 without loss, best first. The first whose blocks fit a row is taken.
 const CODECS: &[&str] = &["tq2_0", "q2_0", "f16", "bf16", "f32"];
 
+/// The container.
+pub(crate) struct BitNet;
+
+impl Container for BitNet {
+    fn name(&self) -> &'static str {
+        "bitnet"
+    }
+
+    fn about(&self) -> &'static str {
+        "`quant_method` `bitnet`: ternary"
+    }
+
+    fn recognizes(&self, path: &Path, head: Option<&[u8]>) -> bool {
+        directory::method(path, head).is_some_and(|method| method == "bitnet")
+    }
+
+    fn open(&self, path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Checkpoint, Error> {
+        directory::open(self, path, codecs, options, |config| {
+            Ok(Box::new(Packing::from_config(&config.root["quantization_config"])?))
+        })
+    }
+}
+
 /// How the factor enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Packing {
+enum Packing {
     /// `bitlinear`: the product is divided by `weight_scale`.
     Divide,
     /// `autobitlinear`: it is multiplied by it.
@@ -23,7 +51,7 @@ pub(crate) enum Packing {
 
 impl Packing {
     /// Reads `quantization_config`.
-    pub fn from_config(config: &Json) -> Result<Self, Error> {
+    fn from_config(config: &Json) -> Result<Self, Error> {
         let text = |key: &str, default: &'static str| match config.get(key) {
             None | Some(Json::Null) => default.to_owned(),
             Some(Json::String(text)) => text.clone(),
@@ -46,46 +74,55 @@ impl Packing {
             other => refuse("linear_class", other.to_owned()),
         }
     }
+}
 
-    /// What the product is multiplied by.
-    pub fn factor(self, weight_scale: f32) -> f32 {
-        match self {
-            Self::Divide => weight_scale.recip(),
-            Self::Multiply => weight_scale,
-        }
+impl Scheme for Packing {
+    fn marks(&self) -> &'static [&'static str] {
+        &[".weight_scale"]
     }
 
-    /// The matrix `[out, in]` of a packed tensor.
-    pub fn weight(
-        self,
-        name: &str,
-        packed: &Bytes,
-        shape: &[usize],
-        codecs: &Registry,
-    ) -> Result<Encoded, Problem> {
-        let &[packed_rows, row_len] = shape else {
-            return Err(Problem::expected("shape [out / 4, in]", format!("{shape:?}")));
+    fn companions(&self) -> &'static [&'static str] {
+        &[".weight"]
+    }
+
+    fn activation_bits(&self) -> Option<usize> {
+        Some(8)
+    }
+
+    fn pieces<'a>(&'a self, module: &Module<'a>) -> Result<Option<Pieces<'a>>, Problem> {
+        let factor = module.get(".weight_scale")?.numbers()?;
+        let [factor] = factor[..] else {
+            return Err(Problem::expected("one number in `.weight_scale`", factor.len()));
         };
-        let rows = packed_rows.checked_mul(4).ok_or(Problem::Overflow)?;
-        let shape = Shape::new(&[rows, row_len]).filter(|s| s.elements() > 0).ok_or(Problem::Overflow)?;
-        let fits = |codec: &&'static dyn Codec| row_len.is_multiple_of(codec.spec().block_len);
-        let codec = CODECS.iter().filter_map(|name| codecs.by_name(name)).find(fits);
-        let codec = codec.ok_or_else(|| Problem::Missing("a codec for ternary weights".into()))?;
-        let encode = codec
-            .encoder()
-            .ok_or_else(|| Problem::Encoding(nibble_quant::Problem::NoEncoder(codec.spec().name)))?;
-        let row_bytes = row_len / codec.spec().block_len * codec.spec().block_bytes;
-        let mut bytes = vec![0; rows.checked_mul(row_bytes).ok_or(Problem::Overflow)?];
-        let mut row = vec![0.0; row_len];
-        for (index, out) in bytes.chunks_exact_mut(row_bytes).enumerate() {
+        let factor = if *self == Self::Divide { factor.recip() } else { factor };
+        let packed = module.get_as(".weight", &["U8"])?;
+        let (weight, factor) = (weight(module, packed)?, module.floats(&[factor])?);
+        Ok(Some(vec![(String::new(), weight), (".scale".into(), factor)]))
+    }
+}
+
+/// The matrix `[out, in]` of a packed tensor.
+fn weight<'a>(module: &Module<'a>, packed: Part<'a>) -> Result<Piece<'a>, Problem> {
+    let [packed_rows, row_len] = packed.matrix("[out / 4, in]")?;
+    let shape = Shape::new(&[packed_rows.checked_mul(4).ok_or(Problem::Overflow)?, row_len]);
+    let shape = shape.ok_or(Problem::Overflow)?;
+    let fits = |codec: &&'static dyn Codec| row_len.is_multiple_of(codec.spec().block_len);
+    let codec = CODECS.iter().filter_map(|name| module.codecs.by_name(name)).find(fits);
+    let codec = codec.ok_or_else(|| Problem::Missing("a codec for ternary weights".into()))?;
+    let no_encoder = || Problem::Encoding(nibble_quant::Problem::NoEncoder(codec.spec().name));
+    let encode = codec.encoder().ok_or_else(no_encoder)?;
+    let row_bytes = row_len / codec.spec().block_len * codec.spec().block_bytes;
+    Repack::piece(shape, codec, move |rows, out| {
+        let mut numbers = vec![0.0; row_len];
+        for (index, out) in rows.zip(out.chunks_exact_mut(row_bytes)) {
             let (quarter, packed_row) = (index / packed_rows, index % packed_rows);
-            for (value, byte) in row.iter_mut().zip(&packed[packed_row * row_len..]) {
+            for (value, byte) in numbers.iter_mut().zip(&packed.bytes[packed_row * row_len..]) {
                 *value = ternary(byte >> (2 * quarter) & 3)?;
             }
-            encode.encode_row(&row, None, out);
+            encode.encode_row(&numbers, None, out);
         }
-        Encoded::new(name, shape, codec, bytes.into()).map_err(|e| Problem::Encoding(e.problem))
-    }
+        Ok(())
+    })
 }
 
 fn ternary(code: u8) -> Result<f32, Problem> {

@@ -51,6 +51,9 @@ pub enum Problem {
     /// A kind of file, encoding or setting that is known, or not, but cannot be read.
     #[error("{0}")]
     Unsupported(String),
+    /// It does not fit the memory.
+    #[error("{0}")]
+    TooLarge(String),
     /// Text that is not JSON, or JSON of another shape.
     #[error("not the JSON that was expected: {0}")]
     Json(#[from] serde_json::Error),

@@ -16,6 +16,7 @@ pub use write::{WriteData, WriteTensor, write, write_to};
 
 use crate::{
     Checkpoint, Container, Error, Metadata, OpenOptions, Problem, TokenizerSource, Value, keys, map, names,
+    prism::Prism,
 };
 use nibble_quant::Registry;
 use nibble_tensor::Bytes;
@@ -27,6 +28,10 @@ pub(crate) struct Gguf;
 impl Container for Gguf {
     fn name(&self) -> &'static str {
         "gguf"
+    }
+
+    fn about(&self) -> &'static str {
+        "one file, or its shards, with every ggml type, PrismML's (rotated or not) and BitNet's `i2_s`"
     }
 
     fn recognizes(&self, _path: &Path, head: Option<&[u8]>) -> bool {
@@ -66,7 +71,8 @@ fn checkpoint(path: &Path, mut files: Vec<GgufFile>, codecs: &Registry) -> Resul
     let entries = files.first_mut().map(|first| std::mem::take(&mut first.entries)).unwrap_or_default();
     let embed = files.iter().flat_map(|f| &f.tensors).find(|t| t.name == "token_embd.weight");
     let vocab = embed.map(|t| t.shape.rows());
-    let (architecture, metadata) = canonical_keys(entries, vocab).map_err(|e| e.within(&place))?;
+    let (architecture, mut metadata) = canonical_keys(entries, vocab).map_err(|e| e.within(&place))?;
+    let prism = Prism::take(&mut metadata).map_err(|e| e.within(&place))?;
     let chat_template = metadata.find_text("tokenizer.chat_template").map_err(|e| e.within(&place))?;
     let mut checkpoint = Checkpoint {
         path: path.to_owned(),
@@ -81,14 +87,22 @@ fn checkpoint(path: &Path, mut files: Vec<GgufFile>, codecs: &Registry) -> Resul
     for file in &files {
         for tensor in &file.tensors {
             let meaning = names::from_gguf(&tensor.name, &architecture, layers);
+            let within = |e: Error| e.within(file.path.display().to_string());
+            if let Some(factor) = file.factor(tensor).map_err(within)? {
+                let own = names::with_ending(&meaning, ".scale");
+                checkpoint.place(&tensor.name, own, &mut experts, || Ok(Some(factor))).map_err(within)?;
+            }
             let placed =
                 checkpoint.place(&tensor.name, meaning, &mut experts, || file.tensor(tensor, codecs));
-            placed.map_err(|e| e.within(file.path.display().to_string()))?;
+            placed.map_err(within)?;
         }
     }
     let count = metadata.find_int("expert_count").map_err(|e| e.within(&place))?;
     checkpoint.stack(experts, count).map_err(|e| e.within(&place))?;
     checkpoint.architecture = architecture;
+    if let Some(prism) = prism {
+        prism.apply(&mut checkpoint, &metadata).map_err(|e| e.within(&place))?;
+    }
     checkpoint.metadata = metadata;
     Ok(checkpoint)
 }
@@ -114,10 +128,6 @@ fn canonical_keys(entries: Vec<Entry>, vocab: Option<usize>) -> Result<(String, 
     };
     for entry in entries {
         let place = || format!("key `{}`", entry.key);
-        if entry.key.starts_with("prism.hadamard.") {
-            let what = "weights that are stored rotated are not supported yet, and make no sense as they are";
-            return Err(Problem::Unsupported(what.into()).at(place()));
-        }
         let own = entry.key.strip_prefix(&architecture).and_then(|key| key.strip_prefix('.'));
         let key = own.filter(|key| !key.is_empty()).unwrap_or(&entry.key);
         if metadata.values.contains_key(key) {

@@ -22,6 +22,7 @@
 //! | `tie_word_embeddings` | whether the head is the embedding; what counts is whether the tensor `head` is there |
 //! | `ssm.conv_kernel`, `.state_size`, `.group_count`, `.time_step_rank`, `.inner_size` | gated delta net: kernel, width of a key head, key heads, value heads, width of all value heads |
 //! | `ssm.v_order` | which key head value head i has: `grouped` (i / (Hv / Hk)) or `tiled` (i % Hk) |
+//! | `rotation.block_size` | the block of the Hadamard transform of matrices with `.rotate` or `.unrotate` |
 //! | `quantization.activation_bits` | BitNet: what the inputs of ternary matrices were rounded to in training, row by row |
 //! | `tokenizer.ggml.eos_token_ids` | integers: every token that ends an answer |
 

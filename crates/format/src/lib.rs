@@ -7,17 +7,30 @@
 //! `-exp(A_log)`.
 #![deny(unsafe_code)]
 
+mod awq;
 mod bitnet;
 mod checkpoint;
+mod compressed;
+mod directory;
 mod error;
+mod exl2;
+mod exl3;
+mod fp8;
 pub mod gguf;
+mod gptq;
 mod hf_config;
 mod keys;
 mod map;
 mod metadata;
+mod mlx;
+mod modelopt;
+mod mxfp4;
 mod names;
+mod prism;
+mod repack;
 mod replace;
 pub mod safetensors;
+mod scheme;
 
 pub use checkpoint::{Checkpoint, TokenizerSource};
 pub use error::{Error, Problem};
@@ -35,6 +48,9 @@ pub trait Container: Sync {
     /// Its name in reports.
     fn name(&self) -> &'static str;
 
+    /// What it looks like and which encodings it holds, in a few words.
+    fn about(&self) -> &'static str;
+
     /// Whether `path` is one, by its content: `head` holds the first bytes (up to 16) if it is a file.
     fn recognizes(&self, path: &Path, head: Option<&[u8]>) -> bool;
 
@@ -46,13 +62,28 @@ pub trait Container: Sync {
 }
 
 /// Every container. The first that recognizes a path opens it.
-pub static CONTAINERS: &[&dyn Container] = &[&gguf::Gguf, &safetensors::Safetensors];
+pub static CONTAINERS: &[&dyn Container] = &[
+    &gguf::Gguf,
+    &mlx::Mlx,
+    &exl2::Exl2,
+    &exl3::Exl3,
+    &gptq::Gptq,
+    &awq::Awq,
+    &compressed::CompressedTensors,
+    &fp8::Fp8,
+    &mxfp4::Mxfp4,
+    &bitnet::BitNet,
+    &modelopt::ModelOpt,
+    &safetensors::Safetensors,
+];
 
 /// Choices that a file may leave open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
     /// What tensor type 42 means in a GGUF file.
     pub type_42: Type42,
+    /// Bytes that matrices may take which must be written anew to be read; any number if `None`.
+    pub unpack_budget: Option<u64>,
 }
 
 /// Two publishers gave GGUF tensor type 42 to two block layouts.

@@ -73,6 +73,12 @@ pub(crate) static LAYER: &[Name] = &[
     name("moe.down", "ffn_down_exps", "mlp.experts.*.down_proj"), // [E, D, F]
     name("moe.down", "", "block_sparse_moe.experts.*.w2"),
     name("moe.down", "", "mlp.experts.down_proj"),
+    name("moe.gate", "", "mlp.switch_mlp.gate_proj"), // MLX
+    name("moe.up", "", "mlp.switch_mlp.up_proj"),
+    name("moe.down", "", "mlp.switch_mlp.down_proj"),
+    name("moe.gate", "", "block_sparse_moe.switch_mlp.gate_proj"),
+    name("moe.up", "", "block_sparse_moe.switch_mlp.up_proj"),
+    name("moe.down", "", "block_sparse_moe.switch_mlp.down_proj"),
     name("moe.gate_up", "ffn_gate_up_exps", "mlp.experts.gate_up_proj"), // [E, 2 * F, D], taken apart at load
     name("moe.shared.router", "ffn_gate_inp_shexp", "mlp.shared_expert_gate"), // [1, D]
     name("moe.shared.gate", "ffn_gate_shexp", "mlp.shared_expert.gate_proj"), // [F, D]
@@ -91,7 +97,7 @@ pub(crate) static LAYER: &[Name] = &[
 ];
 
 /// What a file's name means.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// A weight.
     Weight(String),
@@ -101,6 +107,25 @@ pub(crate) enum Meaning {
     Ignored,
     /// Not known.
     Unknown,
+}
+
+impl Meaning {
+    /// The canonical name of a weight; nothing for others.
+    pub fn canonical(&self) -> String {
+        match self {
+            Self::Weight(canonical) | Self::Expert(canonical, _) => canonical.clone(),
+            Self::Ignored | Self::Unknown => String::new(),
+        }
+    }
+}
+
+/// The same meaning with an ending behind its canonical name.
+pub(crate) fn with_ending(meaning: &Meaning, ending: &str) -> Meaning {
+    match meaning {
+        Meaning::Weight(canonical) => Meaning::Weight(format!("{canonical}{ending}")),
+        Meaning::Expert(canonical, expert) => Meaning::Expert(format!("{canonical}{ending}"), *expert),
+        other => other.clone(),
+    }
 }
 
 /// The meaning of a GGUF tensor name in an architecture whose first `layers` layers are the model itself.
@@ -164,7 +189,7 @@ pub(crate) fn from_hf(name: &str, architecture: &str, layers: usize) -> Meaning 
     if OTHER_PARTS.iter().any(|part| name.starts_with(part)) || name.ends_with("rotary_emb.inv_freq") {
         return Meaning::Ignored;
     }
-    let suffixes = [(".weight", ""), ("_bias", ".bias"), (".bias", ".bias"), (".weight_scale", ".scale")];
+    let suffixes = [(".weight", ""), ("_bias", ".bias"), (".bias", ".bias")];
     let Some((layer, inner)) = name.strip_prefix("layers.").and_then(split_layer) else {
         let Some((base, suffix)) = split_suffix(name, &suffixes) else { return Meaning::Ignored };
         return match find(GLOBAL, architecture, |row| !base.is_empty() && row.hf == base) {

@@ -21,7 +21,7 @@ fn zeros(tensors: &[(&str, &str, &[usize])]) -> Vec<u8> {
     let (mut entries, mut end) = (serde_json::Map::new(), 0);
     for (name, dtype, shape) in tensors {
         let bytes = match *dtype {
-            "U8" | "F8_E4M3" => 1,
+            "U8" | "I8" | "F8_E4M3" => 1,
             "F32" | "I32" | "U32" => 4,
             _ => 2,
         };
@@ -120,39 +120,86 @@ fn directory(dir: &TempDir, config: &Json, tensors: &[(&str, &str, &[usize])]) -
 }
 
 #[test]
-fn schemes_that_are_not_supported_are_refused_by_name() {
+fn schemes_that_are_not_known_or_not_there_are_refused_by_name() {
     let dir = TempDir::new("format-schemes");
-    let refused = |config: &Json, tensors: &[(&str, &str, &[usize])], word: &str| {
+    let refused = |config: &Json, tensors: &[(&str, &str, &[usize])], words: &[&str]| {
         let message = directory(&dir, config, tensors).unwrap_err().to_string();
-        assert!(
-            message.contains(word) && message.contains("not supported"),
-            "{message:?} does not say {word:?}"
-        );
+        assert!(words.iter().all(|word| message.contains(word)), "{message:?} does not say {words:?}");
     };
-    for method in ["exl2", "exl3", "gptq", "awq", "compressed-tensors", "fp8", "mxfp4", "modelopt", "new"] {
-        refused(&config(json!({"quantization_config": {"quant_method": method}})), NORM, method);
-    }
-    refused(&config(json!({"quantization": {"bits": 4, "group_size": 64}})), NORM, "MLX");
-    refused(&config(json!({"model_type": "prism_hadamard_qwen35"})), NORM, "prism_hadamard_qwen35");
-    refused(&config(json!({"quantization_config": {"bits": 4}})), NORM, "quant_method");
-    let bitnet = |key: &str, value: &str| {
-        let mut quantization = json!({"quant_method": "bitnet"});
-        quantization[key] = value.into();
+    let method = |method: &str, key: &str, value: Json| {
+        let mut quantization =
+            json!({"quant_method": method, "config_groups": {}, "format": "pack-quantized"});
+        if !key.is_empty() {
+            quantization[key] = value;
+        }
         config(json!({"quantization_config": quantization}))
     };
-    refused(&bitnet("quantization_mode", "online"), NORM, "online");
-    refused(&bitnet("linear_class", "other"), NORM, "other");
-    for (ending, word) in
-        [("qweight", "GPTQ"), ("q_weight", "EXL2"), ("trellis", "EXL3"), ("weight_packed", "compr")]
-    {
-        let name = format!("model.layers.0.mlp.up_proj.{ending}");
-        refused(&config(json!({})), &[(&name, "I32", &[2])], word);
+    // The configuration promises what the file does not hold.
+    for (name, ending) in [
+        ("exl2", ".q_weight"),
+        ("exl3", ".trellis"),
+        ("gptq", ".qweight"),
+        ("awq", ".qweight"),
+        ("compressed-tensors", ".weight_packed"),
+        ("fp8", ".weight_scale"),
+        ("mxfp4", "_blocks"),
+        ("bitnet", ".weight_scale"),
+    ] {
+        refused(&method(name, "", Json::Null), NORM, &["found nothing", ending]);
     }
-    let packed = [("model.layers.0.mlp.up_proj.weight", "F8_E4M3", &[4, 4][..])];
-    let message = directory(&dir, &config(json!({})), &packed).unwrap_err().to_string();
-    assert!(message.contains("up_proj") && message.contains("packed"), "{message}");
-    dir.write("quantize_config.json", "{}");
-    refused(&config(json!({})), NORM, "GPTQ");
+    refused(
+        &config(json!({"quantization": {"bits": 4, "group_size": 64}})),
+        NORM,
+        &["found nothing", ".scales"],
+    );
+    let prism = json!({"model_type": "prism_hadamard_qwen35", "quantization": {"bits": 2}});
+    refused(&config(prism), NORM, &["prism_hadamard_qwen35"]);
+    refused(&method("new", "", Json::Null), NORM, &["\"new\"", "not known"]);
+    refused(&config(json!({"quantization_config": {"bits": 4}})), NORM, &["quant_method"]);
+    // Settings that are not supported.
+    for (name, key, value, word) in [
+        ("bitnet", "quantization_mode", json!("online"), "online"),
+        ("bitnet", "linear_class", json!("other"), "other"),
+        ("bitnet", "use_rms_norm", json!(true), "use_rms_norm"),
+        ("gptq", "bits", json!(5), "5 bits"),
+        ("gptq", "bits", json!(-4), "`bits`"),
+        ("gptq", "group_size", json!("all"), "`group_size`"),
+        ("gptq", "checkpoint_format", json!("marlin"), "marlin"),
+        ("gptq", "dynamic", json!({"-:x": {}}), "dynamic"),
+        ("awq", "version", json!("gemv"), "gemv"),
+        ("awq", "bits", json!(3), "3 bits"),
+        ("compressed-tensors", "format", json!("marlin-24"), "marlin-24"),
+        ("compressed-tensors", "config_groups", json!({"g": {"weights": {"num_bits": 16}}}), "16 bits"),
+        ("compressed-tensors", "config_groups", Json::Null, "config_groups"),
+        ("compressed-tensors", "sparsity_config", json!({"format": "sparse-24-bitmask"}), "sparse"),
+        ("fp8", "weight_block_size", json!([128]), "weight_block_size"),
+        ("fp8", "weight_block_size", json!([0, 128]), "weight_block_size"),
+        ("modelopt", "quant_algo", json!("W4A8_AWQ"), "W4A8_AWQ"),
+    ] {
+        refused(&method(name, key, value), NORM, &["config.json", word]);
+    }
+    // The file holds what the configuration does not speak of.
+    let endings = [
+        ("qweight", "I32", "GPTQ"),
+        ("q_weight", "I32", "EXL2"),
+        ("trellis", "I16", "EXL3"),
+        ("weight_packed", "I32", "compr"),
+        ("weight_scale_inv", "F32", "FP8"),
+        ("weight_scale", "F32", "BitNet"),
+        ("scales", "BF16", "MLX"),
+        ("weight", "F8_E4M3", "packed weights"),
+        ("weight", "U32", "packed weights"),
+        ("weight", "I8", "packed weights"),
+    ];
+    for (ending, dtype, word) in endings {
+        let name = format!("model.layers.0.mlp.up_proj.{ending}");
+        refused(&config(json!({})), &[(&name, dtype, &[2])], &["up_proj", word]);
+    }
+    dir.write("quantize_config.json", "{\"bits\": 5}");
+    refused(&config(json!({})), NORM, &["quantize_config.json", "5 bits"]);
+    std::fs::remove_file(dir.file("quantize_config.json")).unwrap();
+    dir.write("hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"INT4_AWQ\"}}");
+    refused(&config(json!({})), NORM, &["hf_quant_config.json", "INT4_AWQ"]);
 }
 
 #[test]
@@ -350,7 +397,8 @@ fn ternary_weights_keep_their_values_and_their_factor() {
         assert_eq!(weight.decode(), expected);
         assert_eq!(model.tensors["layer.0.ffn.up.scale"].decode(), [expected_factor], "{class}");
     }
-    let broken = zeros(&[("model.layers.0.mlp.up_proj.weight", "U8", &[4, 64])]);
+    let scale = ("model.layers.0.mlp.up_proj.weight_scale", "BF16", &[1][..]);
+    let broken = zeros(&[scale, ("model.layers.0.mlp.up_proj.weight", "U8", &[4, 64])]);
     let broken = [&broken[..broken.len() - 1], &[0b1100]].concat();
     dir.write("model.safetensors", broken);
     let message = open(dir.path(), &Registry::default()).unwrap_err().to_string();

@@ -53,6 +53,16 @@ pub fn models() -> Vec<PathBuf> {
     folders
 }
 
+/// The directories of `golden/containers`: one model, packed in every way; golden logits are those of the unpacked numbers.
+///
+/// # Panics
+/// If there are only a few: they are ours.
+pub fn containers() -> Vec<PathBuf> {
+    let folders = folders(&workspace_root().join("golden/containers"));
+    assert!(folders.len() > 25, "{folders:?}");
+    folders
+}
+
 /// The files of `golden/gguf` and their golden files: that of the model each was made from, its own if it is rounded.
 ///
 /// # Panics

@@ -105,7 +105,28 @@ impl GgufFile {
         if let Some(fields) = fields {
             bytes = swap(&bytes, codec.spec().block_bytes, fields);
         }
+        bytes.truncate(bytes.len() - types::tail_bytes(tensor.type_id) as usize);
         Ok(Some(Encoded::new(&tensor.name, tensor.shape, codec, bytes)?))
+    }
+
+    /// What all numbers of a tensor are to be multiplied by, if that stands in the tensor itself (`i2_s`).
+    ///
+    /// # Errors
+    /// If it is no positive number.
+    pub fn factor(&self, tensor: &TensorInfo) -> Result<Option<Encoded>, Error> {
+        let tail = types::tail_bytes(tensor.type_id) as usize;
+        if tail == 0 {
+            return Ok(None);
+        }
+        let place = || format!("tensor `{}`", tensor.name);
+        let at = tensor.range.end - tail;
+        let bytes = self.bytes.slice(at..at + 4);
+        let factor = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        if !factor.is_finite() || factor <= 0.0 {
+            return Err(Problem::expected("a factor above 0 after the codes", factor).at(place()));
+        }
+        let codec = nibble_quant::codec("f32");
+        Ok(Some(Encoded::new(&tensor.name, Shape::from([1]), codec, bytes)?))
     }
 }
 
@@ -303,7 +324,8 @@ impl Layout<'_> {
                 );
                 return Err(Problem::Unsupported(why));
             }
-            return byte_len(&tensor.shape, codec.spec()).map(|len| len as u64).map_err(Problem::Encoding);
+            let blocks = byte_len(&tensor.shape, codec.spec()).map_err(Problem::Encoding)?;
+            return (blocks as u64).checked_add(types::tail_bytes(type_id)).ok_or(Problem::Overflow);
         }
         match types::plain_bytes(type_id) {
             Some(bytes) => bytes.checked_mul(tensor.shape.elements() as u64).ok_or(Problem::Overflow),

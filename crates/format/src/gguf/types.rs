@@ -65,6 +65,14 @@ pub(super) fn plain_bytes(id: u32) -> Option<u64> {
     }
 }
 
+/// `i2_s`, of Microsoft's BitNet fork: one factor for the tensor follows its codes.
+pub(super) const I2_S: u32 = 36;
+
+/// Bytes after the blocks of a tensor: a factor in single precision and padding.
+pub(super) fn tail_bytes(id: u32) -> u64 {
+    if id == I2_S { 32 } else { 0 }
+}
+
 /// The type in words: `type 12 (Q4_K)`.
 pub(super) fn describe(id: u32) -> String {
     let by_id = |names: &[(u32, &'static str)]| names.iter().find(|(n, _)| *n == id).map(|(_, name)| *name);

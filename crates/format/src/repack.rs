@@ -1,0 +1,144 @@
+//! Matrices that must be written anew, because their file keeps codes and scales in an order that no kernel reads.
+//!
+//! Nothing is held twice: the source is a map that is given back afterwards, and the result counts as own memory.
+
+use crate::{Error, Problem};
+use nibble_quant::{Codec, Encoded, byte_len};
+use nibble_tensor::Shape;
+use std::{ops::Range, sync::Mutex};
+
+/// Rows that are written at once: sixteen words side by side are a cache line, and two of them share the work well.
+const ROWS: usize = 32;
+
+/// Writes the given rows, one after the other.
+pub(crate) type Fill<'a> = Box<dyn Fn(Range<usize>, &mut [u8]) -> Result<(), Problem> + Sync + 'a>;
+
+/// A matrix, or a stack of them, that is to be written.
+pub(crate) struct Repack<'a> {
+    /// What it becomes; rows are counted through all matrices.
+    pub shape: Shape,
+    pub codec: &'static dyn Codec,
+    pub fill: Fill<'a>,
+}
+
+/// What becomes of the tensors of a module.
+pub(crate) enum Piece<'a> {
+    /// Its bytes are as a kernel reads them.
+    InPlace(Encoded),
+    /// They are not.
+    Repack(Repack<'a>),
+}
+
+impl<'a> Repack<'a> {
+    /// A matrix whose rows are to be `fill`ed.
+    ///
+    /// # Errors
+    /// If a row splits a block.
+    pub fn piece(
+        shape: Shape,
+        codec: &'static dyn Codec,
+        fill: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Problem> + Sync + 'a,
+    ) -> Result<Piece<'a>, Problem> {
+        byte_len(&shape, codec.spec()).map_err(Problem::Encoding)?;
+        if shape.elements() == 0 {
+            return Err(Problem::expected("a matrix with numbers", format!("shape {shape}")));
+        }
+        Ok(Piece::Repack(Self { shape, codec, fill: Box::new(fill) }))
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        byte_len(&self.shape, self.codec.spec()).map_or(u64::MAX, |len| len as u64)
+    }
+
+    /// Writes it, on all cores.
+    ///
+    /// # Errors
+    /// The first that a row has.
+    pub fn run(&self, place: &str) -> Result<Encoded, Error> {
+        let (spec, len) = (self.codec.spec(), self.bytes() as usize);
+        let row_bytes = self.shape.row_len() / spec.block_len * spec.block_bytes;
+        let mut bytes = Vec::new();
+        let refused = |_| {
+            Problem::Unsupported(format!("{len} bytes are needed to unpack it, and there are not so many"))
+        };
+        bytes.try_reserve_exact(len).map_err(|e| refused(e).at(place))?;
+        bytes.resize(len, 0);
+        let chunks = Mutex::new(bytes.chunks_mut(ROWS * row_bytes).enumerate());
+        let failed = Mutex::new(None);
+        let work = || {
+            loop {
+                let Some((index, out)) = chunks.lock().ok().and_then(|mut chunks| chunks.next()) else {
+                    return;
+                };
+                let first = index * ROWS;
+                if let Err(problem) = (self.fill)(first..first + out.len() / row_bytes, out) {
+                    failed.lock().map(|mut failed| failed.get_or_insert(problem).to_string()).ok();
+                    return;
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        std::thread::scope(|scope| {
+            (1..threads.min(len.div_ceil(1 << 20)).max(1)).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        match failed.into_inner() {
+            Ok(None) => Ok(Encoded::new(place, self.shape, self.codec, bytes.into())?.owned()),
+            Ok(Some(problem)) => Err(problem.at(place)),
+            Err(_) => Err(Problem::Overflow.at(place)),
+        }
+    }
+}
+
+/// The `bits` bits (up to 8) from bit `at` of a stream on, lowest first. Bits past its end are 0.
+pub(crate) fn bits_at(stream: &[u8], at: usize, bits: usize) -> u8 {
+    let byte = |i: usize| u16::from(stream.get(i).copied().unwrap_or(0));
+    let window = byte(at / 8) | byte(at / 8 + 1) << 8;
+    (window >> (at % 8)) as u8 & (0xFF >> (8 - bits))
+}
+
+/// The same of a stream that runs down column `column` of 32-bit words in rows of `columns`.
+pub(crate) fn bits_down(words: &[u8], columns: usize, column: usize, at: usize, bits: usize) -> u8 {
+    let byte = |i: usize| u16::from(words.get((i / 4 * columns + column) * 4 + i % 4).copied().unwrap_or(0));
+    let window = byte(at / 8) | byte(at / 8 + 1) << 8;
+    (window >> (at % 8)) as u8 & (0xFF >> (8 - bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nibble_quant::codec;
+
+    #[test]
+    fn codes_cross_bytes_and_words() {
+        let numbers: Vec<u8> = (0..64u32).map(|i| (i * 5 % 8) as u8).collect();
+        let stream = (0..192).map(|bit| numbers[bit / 3] >> (bit % 3) & 1);
+        let bits: Vec<u8> = stream.collect();
+        let bytes: Vec<u8> =
+            bits.chunks(8).map(|b| b.iter().rev().fold(0, |byte, bit| byte << 1 | bit)).collect();
+        assert!((0..64).all(|i| bits_at(&bytes, 3 * i, 3) == numbers[i]));
+        // Two columns: the words of the stream, each beside a word of ones.
+        let words: Vec<u8> =
+            bytes.chunks(4).flat_map(|word| [[0xFF; 4], word.try_into().unwrap()].concat()).collect();
+        assert!((0..64).all(|i| bits_down(&words, 2, 1, 3 * i, 3) == numbers[i]));
+        assert!((0..64).all(|i| bits_down(&words, 2, 0, 3 * i, 3) == 7));
+    }
+
+    #[test]
+    fn every_row_is_filled_once_and_the_first_error_is_told() {
+        let shape = Shape::from([1000, 3]);
+        let fill = |rows: Range<usize>, out: &mut [u8]| {
+            rows.zip(out.chunks_exact_mut(12))
+                .for_each(|(row, out)| out[..4].copy_from_slice(&(row as f32).to_le_bytes()));
+            Ok(())
+        };
+        let Ok(Piece::Repack(repack)) = Repack::piece(shape, codec("f32"), fill) else { panic!() };
+        let tensor = repack.run("t").unwrap();
+        assert!(tensor.is_owned());
+        assert!(tensor.decode().chunks(3).enumerate().all(|(row, n)| n == [row as f32, 0.0, 0.0]));
+        let fail = |_: Range<usize>, _: &mut [u8]| Err(Problem::Duplicate);
+        let Ok(Piece::Repack(repack)) = Repack::piece(shape, codec("f32"), fail) else { panic!() };
+        assert!(repack.run("t").unwrap_err().to_string().starts_with("t: "));
+    }
+}
