@@ -40,6 +40,13 @@ fn golden_models_have_the_logits_of_transformers() {
 }
 
 #[test]
+fn packed_directories_have_the_logits_of_their_unpacked_numbers() {
+    for folder in golden::containers() {
+        check(&folder, &folder.join("golden.json"), usize::MAX);
+    }
+}
+
+#[test]
 fn gguf_files_have_the_logits_of_their_models() {
     for (path, golden) in golden::gguf_files() {
         check(&path, &golden, 40);
