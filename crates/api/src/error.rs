@@ -93,7 +93,11 @@ impl std::error::Error for Error {
 
 impl From<nibble_format::Error> for Error {
     fn from(e: nibble_format::Error) -> Self {
-        Self::of(Kind::Load, e)
+        let kind = match e.problem {
+            nibble_format::Problem::TooLarge(_) => Kind::Fit,
+            _ => Kind::Load,
+        };
+        Self::of(kind, e)
     }
 }
 

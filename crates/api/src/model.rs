@@ -109,7 +109,8 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn open_with(path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Self, Error> {
-        let format = nibble_format::OpenOptions { type_42: options.type_42 };
+        let unpack_budget = nibble_backend_cpu::available_memory();
+        let format = nibble_format::OpenOptions { type_42: options.type_42, unpack_budget };
         let open = || Ok(nibble_format::open_with(path, codecs, &format)?);
         Self::load(open, options.tracer.as_deref())
     }

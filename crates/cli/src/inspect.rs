@@ -79,6 +79,30 @@ fn encodings(model: &Model) -> BTreeMap<&'static str, Encoding> {
     all
 }
 
+/// What a tensor is for, over all layers, and whether it is the matrix itself rather than what stands beside it:
+/// `layer.3.attn.q.part.1` is `attn.q`, `layer.3.attn.q.scale` too.
+fn role(name: &str) -> (&str, bool) {
+    const BESIDE: &[&str] = &[".order", ".rotate", ".unrotate", ".scale", ".bias"];
+    let inner =
+        name.strip_prefix("layer.").and_then(|rest| rest.split_once('.')).map_or(name, |(_, inner)| inner);
+    let inner = inner.split_once(".part.").map_or(inner, |(matrix, _)| matrix);
+    let beside = BESIDE.iter().find_map(|ending| inner.strip_suffix(ending));
+    (beside.unwrap_or(inner), beside.is_none())
+}
+
+/// The same by role; what stands beside a matrix counts as its bytes.
+fn roles(model: &Model) -> BTreeMap<&str, Encoding> {
+    let mut all: BTreeMap<_, Encoding> = BTreeMap::new();
+    for (name, tensor) in &model.checkpoint.tensors {
+        let (role, matrix) = role(name);
+        let entry = all.entry(role).or_default();
+        entry.tensors += usize::from(matrix);
+        entry.weights += if matrix { tensor.shape().elements() as u64 } else { 0 };
+        entry.bytes += tensor.byte_len() as u64;
+    }
+    all
+}
+
 fn total(encodings: &BTreeMap<&'static str, Encoding>) -> Encoding {
     encodings.values().fold(Encoding::default(), |sum, e| Encoding {
         tensors: sum.tensors + e.tensors,
@@ -98,6 +122,13 @@ fn report(model: &Model, tensors: bool, limits: &Limits, memory: &Memory) -> ser
             (name.to_string(), value)
         })
         .collect();
+    let kinds: serde_json::Map<_, _> = roles(model)
+        .iter()
+        .map(|(role, e)| {
+            let value = json!({ "tensors": e.tensors, "weights": e.weights, "bytes": e.bytes, "bits_per_weight": e.bits() });
+            (role.to_string(), value)
+        })
+        .collect();
     let mut report = json!({
         "path": checkpoint.path.display().to_string(),
         "container": checkpoint.container,
@@ -109,6 +140,7 @@ fn report(model: &Model, tensors: bool, limits: &Limits, memory: &Memory) -> ser
         "bytes": sum.bytes,
         "bits_per_weight": sum.bits(),
         "encodings": codecs,
+        "kinds": kinds,
         "tokenizer": tokenizer(model),
         "chat_template": template(model),
         "unused": checkpoint.unused,
@@ -154,6 +186,10 @@ fn page(model: &Model, tensors: bool, limits: &Limits, memory: &Memory) -> Strin
     );
     for (name, e) in &by_codec {
         line("", format!("{name:<8} {:>4} tensors  {:>10}  {:.2} bits", e.tensors, size(e.bytes), e.bits()));
+    }
+    line("kinds", "bits a weight, with scales and all that stands beside".into());
+    for (role, e) in roles(model).iter().filter(|(role, _)| !role.ends_with("norm")) {
+        line("", format!("{role:<14} {:>4} tensors  {:>10}  {:.2} bits", e.tensors, size(e.bytes), e.bits()));
     }
     line("context", format!("{} tokens", config.context));
     line("tokenizer", tokenizer(model).unwrap_or_else(|| "none".into()));

@@ -117,6 +117,38 @@ fn inspect_knows_encodings_memory_and_the_graph() {
 }
 
 #[test]
+fn inspect_knows_every_packed_directory_and_what_is_missing_in_a_broken_one() {
+    for (folder, container, kind, bits) in [
+        ("mlx-4-64", "mlx", "ffn.down", 4.5),
+        ("gptq-4-order", "gptq", "attn.q", 5.25),
+        ("awq", "awq", "attn.o", 4.5),
+        ("ct-int4", "compressed-tensors", "ffn.up", 4.25),
+        ("fp8-blocks", "fp8", "ffn.up", 8.25),
+        ("bitnet", "bitnet", "ffn.up", 2.25),
+        ("modelopt-nvfp4", "modelopt", "ffn.up", 4.5),
+        ("exl2-mixed", "exl2", "attn.k", 6.0),
+        ("exl3-2-mul1", "exl3", "attn.q", 6.0),
+    ] {
+        let value = json(&nibble(&["inspect", &golden(&format!("containers/{folder}")), "--json"]));
+        assert_eq!(value["container"], container, "{folder}");
+        let found = value["kinds"][kind]["bits_per_weight"].as_f64().unwrap();
+        assert!((found - bits).abs() < 0.2, "{folder}: {kind} has {found} bits");
+        let own = value["memory"]["own_weights"].as_u64().unwrap();
+        assert!(own > 10_000, "{folder}: what is written anew counts as own memory");
+    }
+    let scratch = TempDir::new("command-broken");
+    for file in ["config.json", "model.safetensors"] {
+        let from = PathBuf::from(golden("containers/awq")).join(file);
+        std::fs::copy(from, scratch.file(file)).unwrap();
+    }
+    std::fs::remove_file(scratch.file("model.safetensors")).unwrap();
+    let output = nibble(&["inspect", &text(scratch.path().to_owned())]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(message.contains("expected model.safetensors"), "{message}");
+}
+
+#[test]
 fn logits_agree_between_json_and_safetensors_and_with_chunks() {
     let scratch = TempDir::new("command-logits");
     let (model, file) = (golden("gguf/llama-f32.gguf"), text(scratch.file("l.safetensors")));
