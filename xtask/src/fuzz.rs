@@ -9,7 +9,8 @@ const CARGO_FUZZ: &str = "0.13.2";
 /// A target and where inputs to start from lie.
 const TARGETS: &[(&str, &[&str])] = &[
     ("gguf", &["golden/gguf"]),
-    ("safetensors", &["golden/models/llama", "golden/models/qwen3"]),
+    ("safetensors", &["golden/models/llama", "golden/models/qwen3", "golden/containers"]),
+    ("directory", &[]),
     ("config_json", &["golden/models"]),
     ("tokenizer_json", &["golden", "crates/tokenizer/tests"]),
     ("template", &["crates/chat/tests"]),
