@@ -107,7 +107,11 @@ fn listed(krate: &str, mark: &str, registry: &str, problems: &mut Vec<String>) -
     let start =
         lib.find(&format!("static {registry}: ")).ok_or(format!("{krate}: no registry {registry}"))?;
     let list = &lib[start..];
-    let list = &list[..list.find("];").unwrap_or(list.len())];
+    let mut list = list[..list.find("];").unwrap_or(list.len())].to_owned();
+    // Codecs that come in families are listed in a function beside the registry.
+    if let Some(families) = lib.split("fn families()").nth(1) {
+        list.push_str(families.split("\n}").next().unwrap_or_default());
+    }
     for path in sources(&src)? {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if name == "lib" || !read(&path)?.contains(mark) {

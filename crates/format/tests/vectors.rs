@@ -408,7 +408,7 @@ fn rotated(matrix: &[f32], rotate: &[f32], unrotate: &[f32]) -> Vec<f64> {
 
 fn hadamard(x: &mut [f64]) {
     let before = x.to_vec();
-    let sign = |r: usize, c: usize| if (r & c).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+    let sign = |r: usize, c: usize| if (r & c).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     for (r, x) in x.iter_mut().enumerate() {
         let sum: f64 = before.iter().enumerate().map(|(c, b)| sign(r, c) * b).sum();
         *x = sum / (before.len() as f64).sqrt();
