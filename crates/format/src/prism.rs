@@ -241,7 +241,8 @@ mod tests {
     #[test]
     fn heads_of_values_are_grouped_by_their_key_heads() {
         let mut m = Metadata::default();
-        (m.set("ssm.time_step_rank", 4usize), m.set("ssm.group_count", 2usize));
+        m.set("ssm.time_step_rank", 4usize);
+        m.set("ssm.group_count", 2usize);
         // Tiled: key heads 0, 1, 0, 1; grouped: 0, 0, 1, 1.
         assert_eq!(order(&m, 8).unwrap(), [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
     }
