@@ -3,6 +3,7 @@
 use super::Options;
 use super::report::Report;
 use super::timing::seconds;
+use memmap2::MmapMut;
 use nibble_backend_cpu::kernels::{Activations, Input, Isa, Kernel, Matrix, Output, Scratch, limits};
 use nibble_quant::{CODECS, Codec};
 use nibble_testkit::{Rng, uniform};
@@ -99,8 +100,8 @@ fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, th
     report.line((shape.tokens <= FEW).then_some(matrix_bytes), products)
 }
 
-/// Random blocks with numbers of a reasonable size, the same in each copy.
-fn weights(codec: &dyn Codec, len: usize, copies: usize) -> Vec<u8> {
+/// Random blocks with numbers of a reasonable size, the same in each copy, in huge pages like those of a mapped file.
+fn weights(codec: &dyn Codec, len: usize, copies: usize) -> MmapMut {
     let spec = codec.spec();
     let mut rng = Rng::new(1);
     let mut decoded = vec![0.0; spec.block_len];
@@ -113,5 +114,11 @@ fn weights(codec: &dyn Codec, len: usize, copies: usize) -> Vec<u8> {
         }
     }
     let bytes = len / spec.block_len * spec.block_bytes;
-    few.iter().copied().cycle().take(bytes).collect::<Vec<_>>().repeat(copies)
+    let mut all = MmapMut::map_anon(bytes * copies).expect("memory for the weights");
+    #[cfg(target_os = "linux")]
+    let _ = all.advise(memmap2::Advice::HugePage);
+    for copy in all.chunks_exact_mut(bytes) {
+        copy.iter_mut().zip(few.iter().cycle()).for_each(|(to, from)| *to = *from);
+    }
+    all
 }
