@@ -2,6 +2,7 @@
 
 use crate::{
     attention::{self, Tile},
+    cut::Cut,
     experts, gated_delta, hadamard,
     kernels::{Activations, Input, Isa, Matrix, Output, Scratch},
     kv::{self, Order},
@@ -384,35 +385,34 @@ impl<'a> Exec<'a> {
             return;
         }
         let (view, scratch, inputs) = (self.view(), self.scratch, &*self.inputs);
-        let total: usize = products.iter().map(|p| p.columns).sum();
-        let size = chunk_columns(total, self.team.threads(), rows);
-        let chunks = products.iter().map(|p| p.columns.div_ceil(size)).sum();
-        self.team.run(chunks, |chunk, thread| {
-            let (product, columns) = locate(products, size, chunk);
+        let cut = Cut::new(rows);
+        self.team.run_ranges(cut.chunks(products), |chunks, thread| {
             // SAFETY: this thread's scratch, asked for once.
             let scratch = unsafe { scratch.get(thread) };
-            for action in &product.actions {
-                match *action {
-                    Action::Multiply { matrix, form, to } => {
-                        let m = &view.program.matrices[matrix];
-                        let weight = Matrix {
-                            bytes: m.data.matrix(0),
-                            rows: product.columns,
-                            row_len: m.data.shape().row_len(),
-                        };
-                        let x = Input::rows(&inputs[form as usize], 0..rows);
-                        // SAFETY: these columns belong to this chunk.
-                        let y = unsafe { view.output(to, rows, product.columns) };
-                        m.kernel.run(weight, columns.clone(), x, y, scratch);
-                    }
-                    Action::Apply { op, to, with } => {
-                        for row in 0..rows {
-                            // SAFETY: as above.
-                            unsafe { view.apply(op, to, with, row, &columns) };
+            cut.pieces(products, chunks, |product, columns| {
+                for action in &product.actions {
+                    match *action {
+                        Action::Multiply { matrix, form, to } => {
+                            let m = &view.program.matrices[matrix];
+                            let weight = Matrix {
+                                bytes: m.data.matrix(0),
+                                rows: product.columns,
+                                row_len: m.data.shape().row_len(),
+                            };
+                            let x = Input::rows(&inputs[form as usize], 0..rows);
+                            // SAFETY: these columns belong to this chunk.
+                            let y = unsafe { view.output(to, rows, product.columns) };
+                            m.kernel.run(weight, columns.clone(), x, y, scratch);
+                        }
+                        Action::Apply { op, to, with } => {
+                            for row in 0..rows {
+                                // SAFETY: as above.
+                                unsafe { view.apply(op, to, with, row, &columns) };
+                            }
                         }
                     }
                 }
-            }
+            });
         });
     }
 
@@ -424,37 +424,43 @@ impl<'a> Exec<'a> {
         }
         let assigned = experts::Assignment::new(self.assignment, view.all(route), used, experts, own);
         let (scratch, inputs) = (self.scratch, &*self.inputs);
-        let total: usize = products.iter().map(|p| p.columns).sum();
-        let size = chunk_columns(total * assigned.active(), self.team.threads(), rows);
-        let chunks: usize = products.iter().map(|p| p.columns.div_ceil(size)).sum();
-        self.team.run(chunks * assigned.active(), |chunk, thread| {
-            let (expert, in_rows, slots) = assigned.expert(chunk / chunks);
-            let (product, columns) = locate(products, size, chunk % chunks);
+        // Few rows go to each expert, whatever the step has.
+        let cut = Cut::new(rows * used / assigned.active().max(1));
+        let chunks = cut.chunks(products);
+        self.team.run_ranges(chunks * assigned.active(), |range, thread| {
             // SAFETY: this thread's scratch, asked for once.
             let scratch = unsafe { scratch.get(thread) };
-            for action in &product.actions {
-                match *action {
-                    Action::Multiply { matrix, form, to } => {
-                        let m = &view.program.matrices[matrix];
-                        let weight = Matrix {
-                            bytes: m.data.matrix(expert),
-                            rows: product.columns,
-                            row_len: m.data.shape().row_len(),
-                        };
-                        let x = Input::picked(&inputs[form as usize], in_rows);
-                        // SAFETY: these columns of these slots belong to this chunk.
-                        let y = unsafe { view.output(to, rows * used, product.columns) };
-                        m.kernel.run(weight, columns.clone(), x, y.scattered(slots), scratch);
-                    }
-                    Action::Apply { op, to, with } => {
-                        for &slot in slots {
-                            let (row, start) = (slot as usize / used, slot as usize % used * product.columns);
-                            let columns = start + columns.start..start + columns.end;
-                            // SAFETY: as above.
-                            unsafe { view.apply(op, to, with, row, &columns) };
+            for active in range.start / chunks..range.end.div_ceil(chunks) {
+                let (expert, in_rows, slots) = assigned.expert(active);
+                let start = range.start.max(active * chunks) - active * chunks;
+                let end = range.end.min((active + 1) * chunks) - active * chunks;
+                cut.pieces(products, start..end, |product, columns| {
+                    for action in &product.actions {
+                        match *action {
+                            Action::Multiply { matrix, form, to } => {
+                                let m = &view.program.matrices[matrix];
+                                let weight = Matrix {
+                                    bytes: m.data.matrix(expert),
+                                    rows: product.columns,
+                                    row_len: m.data.shape().row_len(),
+                                };
+                                let x = Input::picked(&inputs[form as usize], in_rows);
+                                // SAFETY: these columns of these slots belong to this chunk.
+                                let y = unsafe { view.output(to, rows * used, product.columns) };
+                                m.kernel.run(weight, columns.clone(), x, y.scattered(slots), scratch);
+                            }
+                            Action::Apply { op, to, with } => {
+                                for &slot in slots {
+                                    let (row, slot) = (slot as usize / used, slot as usize % used);
+                                    let start = slot * product.columns;
+                                    let columns = start + columns.start..start + columns.end;
+                                    // SAFETY: as above.
+                                    unsafe { view.apply(op, to, with, row, &columns) };
+                                }
+                            }
                         }
                     }
-                }
+                });
             }
         });
     }
@@ -585,22 +591,4 @@ fn by_rows(team: &mut Team<'_>, rows: usize, numbers: usize, body: impl Fn(Range
     }
     let chunk = rows.div_ceil(team.threads() * CHUNKS).max(ALONE.div_ceil(4 * numbers.max(1)));
     team.run(rows.div_ceil(chunk), |i, thread| body(i * chunk..rows.min((i + 1) * chunk), thread));
-}
-
-/// Columns in a chunk of products that have `total` in all.
-fn chunk_columns(total: usize, threads: usize, rows: usize) -> usize {
-    let most = if rows < 8 { 1024 } else { 96 };
-    total.div_ceil(threads * CHUNKS).next_multiple_of(16).clamp(16, most)
-}
-
-/// The product and the columns of a chunk.
-fn locate(products: &[Product], size: usize, mut chunk: usize) -> (&Product, Range<usize>) {
-    for product in products {
-        let chunks = product.columns.div_ceil(size);
-        if chunk < chunks {
-            return (product, chunk * size..product.columns.min((chunk + 1) * size));
-        }
-        chunk -= chunks;
-    }
-    unreachable!("there are as many chunks as the products have")
 }

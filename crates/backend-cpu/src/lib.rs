@@ -10,6 +10,7 @@ mod attention;
 mod buffer;
 mod ceiling;
 mod cpu;
+mod cut;
 mod dispatch;
 mod exec;
 mod experts;

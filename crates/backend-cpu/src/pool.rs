@@ -1,9 +1,9 @@
 //! Persistent threads that run the chunks of one region together with the caller.
 //!
-//! A region is a closure and a number of chunks. Every thread claims the next chunk until none is left, so a core that
-//! is busy with something else delays one chunk and not the region. Claiming goes through one word that holds the
-//! number of the region and the chunks left of it: a thread that wakes up late finds another region or no chunks and
-//! touches nothing, so nobody ever waits for a thread that has claimed nothing.
+//! A region is a closure and a number of chunks. Every thread claims the next chunk, or a share of those that are left,
+//! until none is left, so a core that is busy with something else delays what it has claimed and not the region. Claiming
+//! goes through one word that holds the number of the region and the chunks left of it: a thread that wakes up late finds
+//! another region or no chunks and touches nothing, so nobody ever waits for a thread that has claimed nothing.
 //!
 //! Waiting threads spin for some microseconds, then yield, then sleep: short regions cost no system call, and an idle
 //! pool uses no processor.
@@ -12,10 +12,11 @@ use crate::trace::Trace;
 use std::{
     any::Any,
     cell::UnsafeCell,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread::JoinHandle,
 };
@@ -27,8 +28,8 @@ const LEFT_BITS: u32 = 24;
 const SPINS: u32 = 4_000;
 const YIELDS: u32 = 200;
 
-/// What the threads of a region run: chunk number, thread number.
-type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
+/// What the threads of a region run: chunk numbers, thread number.
+type Body<'a> = dyn Fn(Range<usize>, usize) + Sync + 'a;
 
 /// A pool of threads; the one that calls [`Team::run`] is one of them.
 pub struct Pool {
@@ -56,6 +57,8 @@ struct Shared {
     word: AtomicU64,
     /// Chunks claimed or not, that are not finished.
     unfinished: AtomicU32,
+    /// A thread claims one of so many parts of the chunks that are left, but at least one chunk.
+    part: AtomicUsize,
     job: UnsafeCell<Job>,
     sleepers: AtomicU32,
     stop: AtomicBool,
@@ -74,10 +77,11 @@ unsafe impl Send for Shared {}
 impl Pool {
     /// A pool of `threads` threads in all, the caller included; at least one.
     pub fn new(threads: usize) -> Self {
-        let idle: &Body<'static> = &|_, _| {};
+        let idle: &Body<'static> = &|_: Range<usize>, _| {};
         let shared = Arc::new(Shared {
             word: AtomicU64::new(0),
             unfinished: AtomicU32::new(0),
+            part: AtomicUsize::new(1),
             job: UnsafeCell::new(Job { body: idle, chunks: 0 }),
             sleepers: AtomicU32::new(0),
             stop: AtomicBool::new(false),
@@ -132,19 +136,33 @@ impl<'a> Team<'a> {
     /// run at the same time have different thread numbers, below [`Team::threads`]. A panic in a chunk goes on here,
     /// after the other chunks.
     pub fn run(&mut self, chunks: usize, body: impl Fn(usize, usize) + Sync) {
+        self.run_claims(chunks, usize::MAX, |chunks, thread| chunks.for_each(|chunk| body(chunk, thread)));
+    }
+
+    /// The same for chunks that are better worked on in a row: threads claim long ranges of them first and shorter ones
+    /// towards the end, so that all finish together.
+    pub fn run_ranges(&mut self, chunks: usize, body: impl Fn(Range<usize>, usize) + Sync) {
+        self.run_claims(chunks, 2 * self.threads(), body);
+    }
+
+    fn run_claims(&mut self, chunks: usize, part: usize, body: impl Fn(Range<usize>, usize) + Sync) {
         if self.pool.threads.is_empty() || chunks <= 1 {
-            (0..chunks).for_each(|chunk| body(chunk, 0));
+            if chunks > 0 {
+                body(0..chunks, 0);
+            }
             return;
         }
         assert!(chunks <= MAX_CHUNKS, "a region of {chunks} chunks");
         match self.trace {
-            None => self.region(chunks, &body),
-            Some(trace) => self.region(chunks, &|chunk, thread| trace.chunk(thread, || body(chunk, thread))),
+            None => self.region(chunks, part, &body),
+            Some(trace) => {
+                self.region(chunks, part, &|chunks, thread| trace.chunk(thread, || body(chunks, thread)));
+            }
         }
     }
 
-    fn region(&mut self, chunks: usize, body: &Body<'_>) {
-        self.pool.shared.start(chunks, body);
+    fn region(&mut self, chunks: usize, part: usize, body: &Body<'_>) {
+        self.pool.shared.start(chunks, part, body);
         self.pool.shared.help(0);
         self.pool.shared.finish();
     }
@@ -152,13 +170,14 @@ impl<'a> Team<'a> {
 
 impl Shared {
     /// Publishes a region. [`Self::finish`] must be called before `body` ends.
-    fn start(&self, chunks: usize, body: &Body<'_>) {
+    fn start(&self, chunks: usize, part: usize, body: &Body<'_>) {
         let body: *const Body<'_> = body;
         // SAFETY: only the lifetime changes. The pointer is followed between `start` and the end of `finish`, while
         // the caller's borrow of `body` lasts.
         let body = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
         // SAFETY: the caller holds the turn and the last region has no chunk left: nobody reads.
         unsafe { *self.job.get() = Job { body, chunks } };
+        self.part.store(part, Ordering::Relaxed);
         self.unfinished.store(chunks as u32, Ordering::Relaxed);
         let region = (self.word.load(Ordering::Relaxed) >> LEFT_BITS) + 1;
         self.word.store(region << LEFT_BITS | chunks as u64, Ordering::Release);
@@ -172,31 +191,35 @@ impl Shared {
     /// Claims and runs chunks until none is left; whether it ran any.
     fn help(&self, thread: usize) -> bool {
         let mut any = false;
-        while let Some(left) = self.claim() {
+        while let Some((left, taken)) = self.claim() {
             any = true;
             // SAFETY: a claimed chunk is unfinished, so the region runs: the job is not written, its closure lives.
             let (job, body) = unsafe {
                 let job = *self.job.get();
                 (job, &*job.body)
             };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(job.chunks - left, thread))) {
+            let first = job.chunks - left;
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(first..first + taken, thread))) {
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
             }
-            self.unfinished.fetch_sub(1, Ordering::Release);
+            self.unfinished.fetch_sub(taken as u32, Ordering::Release);
         }
         any
     }
 
-    /// Chunks left before one was claimed.
-    fn claim(&self) -> Option<usize> {
+    /// Chunks left before some were claimed, and how many were.
+    fn claim(&self) -> Option<(usize, usize)> {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            let left = word & MAX_CHUNKS as u64;
+            let left = (word & MAX_CHUNKS as u64) as usize;
             if left == 0 {
                 return None;
             }
-            match self.word.compare_exchange_weak(word, word - 1, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(left as usize),
+            // Read after the word, which is written after it: if the word is still the same below, this was its part.
+            let taken = (left / self.part.load(Ordering::Relaxed)).max(1);
+            let new = word - taken as u64;
+            match self.word.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some((left, taken)),
                 Err(now) => word = now,
             }
         }
@@ -252,7 +275,7 @@ fn pause(waited: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{sync::atomic::AtomicUsize, time::Duration};
+    use std::time::Duration;
 
     #[test]
     fn every_chunk_runs_once_for_any_number_of_threads() {
@@ -266,6 +289,27 @@ mod tests {
                     ran[chunk].fetch_add(1, Ordering::Relaxed);
                 });
                 assert!(ran.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_cover_every_chunk_once_and_get_shorter() {
+        for threads in [1, 2, 3] {
+            let pool = Pool::new(threads);
+            let mut team = pool.team(None);
+            for chunks in [0, 1, 2, 7, 1000] {
+                let ran: Vec<_> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
+                let ranges = Mutex::new(Vec::new());
+                team.run_ranges(chunks, |range, thread| {
+                    assert!(thread < threads);
+                    range.clone().for_each(|chunk| _ = ran[chunk].fetch_add(1, Ordering::Relaxed));
+                    ranges.lock().unwrap().push(range);
+                });
+                assert!(ran.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+                let mut ranges = ranges.into_inner().unwrap();
+                ranges.sort_by_key(|range| range.start);
+                assert!(ranges.is_sorted_by(|a, b| a.len() >= b.len()), "{ranges:?}");
             }
         }
     }

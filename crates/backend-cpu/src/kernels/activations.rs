@@ -12,6 +12,9 @@
 //! of four vectors of two groups leaves its sums: [`COARSE_ORDER`], and [`FINE_ORDER`] for groups of 16. Kernels for many
 //! rows take every eighth group. The last chunk of a row is filled up with zeros.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 use super::Isa;
 use std::cell::UnsafeCell;
 
@@ -121,6 +124,15 @@ impl Row<'_> {
         let place = code_place(k % CHUNK);
         self.line(k / CHUNK, place / 64).0[place % 64]
     }
+}
+
+/// What of a row the kernels for many rows read.
+#[derive(Clone, Copy, Debug)]
+pub struct Lanes<'a> {
+    /// As in [`Row`]: four lines for each chunk.
+    pub lines: &'a [Line],
+    /// [`Row::coarse_lanes`] or [`Row::fine_lanes`].
+    pub sides: &'a [Side],
 }
 
 /// The same, to be written.
@@ -269,6 +281,21 @@ impl Activations {
         }
     }
 
+    /// What of a row the kernels for many rows read, with groups of 16 or of 32.
+    #[inline]
+    pub fn lanes<const FINE: bool>(&self, row: usize) -> Lanes<'_> {
+        assert!(row < self.rows && self.forms.codes, "row {row} of {}", self.rows);
+        let (strides, chunks) = (Strides::of(self.row_len), chunks(self.row_len));
+        Lanes {
+            lines: self.lines.row(row, strides.lines, LINES * chunks),
+            sides: if FINE {
+                self.fine_lanes.row(row, strides.fine_sides, 16 * chunks)
+            } else {
+                self.coarse_lanes.row(row, strides.sides, 8 * chunks)
+            },
+        }
+    }
+
     /// Sets one row.
     pub fn fill(&mut self, isa: Isa, row: usize, x: &[f32]) {
         // SAFETY: `&mut self` proves that nobody else uses any row.
@@ -310,7 +337,7 @@ impl Activations {
                 // SAFETY: as above.
                 unsafe { quantize_avx2(x, row) }
             }
-            _ => quantize(x, row),
+            _ => quantize(x, row, quantize_chunk),
         }
     }
 }
@@ -318,29 +345,30 @@ impl Activations {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn quantize_avx2(x: &[f32], row: RowMut<'_>) {
-    quantize(x, row);
+    quantize(x, row, quantize_chunk);
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")]
 fn quantize_avx512(x: &[f32], row: RowMut<'_>) {
-    quantize(x, row);
+    quantize(x, row, |x, q, row| avx512::quantize_chunk(x, q, row));
 }
 
-/// Rounds a row; the same operations on every processor, so the compiler may use what vectors there are.
+/// Rounds a row, chunk by chunk.
 #[inline(always)]
-fn quantize(x: &[f32], mut row: RowMut<'_>) {
+fn quantize(x: &[f32], mut row: RowMut<'_>, chunk: impl Fn(&[f32; CHUNK], usize, &mut RowMut<'_>)) {
     for (q, x) in x.chunks(CHUNK).enumerate() {
         if let Ok(x) = x.try_into() {
-            quantize_chunk(x, q, &mut row);
+            chunk(x, q, &mut row);
         } else {
             let mut padded = [0.0; CHUNK];
             padded[..x.len()].copy_from_slice(x);
-            quantize_chunk(&padded, q, &mut row);
+            chunk(&padded, q, &mut row);
         }
     }
 }
 
+/// Rounds a chunk; the same operations on every processor, so the compiler may use what vectors there are.
 #[inline(always)]
 fn quantize_chunk(x: &[f32; CHUNK], q: usize, row: &mut RowMut<'_>) {
     let chunks = row.coarse.len();

@@ -1,5 +1,7 @@
 //! Products of an encoded matrix with rows of activations: which kernel runs, on which rows, with which buffers.
 
+#[cfg(target_arch = "x86_64")]
+use super::activations::Lanes;
 use super::activations::{Activations, Forms, Row, chunks};
 use super::format::{BlockBuffer, Chunk, Format, unpack_row};
 use super::{Isa, float, scalar};
@@ -59,6 +61,14 @@ impl<'a> Input<'a> {
     pub fn row(&self, t: usize) -> Row<'a> {
         let row = self.picked.map_or(self.first + t, |picked| picked[t] as usize);
         self.activations.row(row)
+    }
+
+    /// What the kernels for many rows read of row `t`.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub fn lanes<const FINE: bool>(&self, t: usize) -> Lanes<'a> {
+        let row = self.picked.map_or(self.first + t, |picked| picked[t] as usize);
+        self.activations.lanes::<FINE>(row)
     }
 }
 
@@ -178,6 +188,20 @@ pub struct Tile<'a> {
     pub scale: &'a [Sixteen],
     /// Offsets.
     pub offset: &'a [Sixteen],
+    chunks: usize,
+}
+
+impl Tile<'_> {
+    /// Where a lane begins, in chunks.
+    #[inline]
+    pub fn lane(&self, lane: usize) -> usize {
+        lane * lane_stride(self.chunks)
+    }
+}
+
+/// Chunks from one lane of a tile to the next: an odd number, as lanes four chunks apart would share places of a cache.
+const fn lane_stride(chunks: usize) -> usize {
+    chunks | 1
 }
 
 /// A [`Tile`] to be filled.
@@ -188,10 +212,26 @@ pub struct TileMut<'a> {
     pub scale: &'a mut [Sixteen],
     /// Offsets.
     pub offset: &'a mut [Sixteen],
-    chunks: usize,
+    /// Chunks of a row.
+    pub chunks: usize,
 }
 
 impl TileMut<'_> {
+    /// The tile, to be read.
+    pub fn filled(&self) -> Tile<'_> {
+        Tile { codes: self.codes, scale: self.scale, offset: self.offset, chunks: self.chunks }
+    }
+
+    /// Where the codes of chunk `q` of a format with groups of 32 go, for rows 0 to 15 or, with `half` 1, 16 to 31.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub fn chunk_codes(&mut self, q: usize, half: usize) -> ChunkCodes<'_> {
+        let codes = &mut self.codes[q * 16 + half..];
+        let stride = lane_stride(self.chunks) * 16;
+        assert!(codes.len() > 7 * stride + 2 * 7, "eight lanes of eight fours");
+        ChunkCodes { first: codes.as_mut_ptr(), stride, life: PhantomData }
+    }
+
     /// Where the fours `v` (of eight) of group `group` of 32 of chunk `q` lie.
     #[inline]
     pub fn codes_at<F: Format>(&self, q: usize, group: usize, v: usize) -> usize {
@@ -206,7 +246,29 @@ impl TileMut<'_> {
     #[inline]
     pub fn group_at<F: Format>(&self, q: usize, part: usize, lane: usize) -> usize {
         let parts = if F::FINE { 2 } else { 1 };
-        (lane * self.chunks * parts + q * parts + part) * 2
+        (lane * lane_stride(self.chunks) * parts + q * parts + part) * 2
+    }
+}
+
+/// The codes of a chunk of sixteen rows of a [`TileMut`].
+#[cfg(target_arch = "x86_64")]
+pub struct ChunkCodes<'a> {
+    first: *mut Fours,
+    stride: usize,
+    life: PhantomData<&'a mut Fours>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl ChunkCodes<'_> {
+    /// Sets the fours `v` of group `group`, eight of each.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn put(&mut self, group: usize, v: usize, codes: std::arch::x86_64::__m512i) {
+        assert!(group < 8 && v < 8, "eight groups of eight fours");
+        // SAFETY: eight lanes of eight fours lie inside the tile, as was seen when this was made, and it is ours.
+        unsafe {
+            std::arch::x86_64::_mm512_storeu_si512(self.first.add(group * self.stride + 2 * v).cast(), codes)
+        }
     }
 }
 
@@ -225,9 +287,9 @@ impl Scratch {
     pub fn new(row_len: usize) -> Self {
         let chunks = chunks(row_len);
         Self {
-            codes: vec![Fours([0; 64]); 128 * chunks].into(),
-            scale: vec![Sixteen([0.0; 16]); 32 * chunks].into(),
-            offset: vec![Sixteen([0.0; 16]); 32 * chunks].into(),
+            codes: vec![Fours([0; 64]); 128 * lane_stride(chunks)].into(),
+            scale: vec![Sixteen([0.0; 16]); 32 * lane_stride(chunks)].into(),
+            offset: vec![Sixteen([0.0; 16]); 32 * lane_stride(chunks)].into(),
             rows: vec![Chunk::ZERO; TILE_ROWS * chunks].into(),
             floats: vec![0.0; float::TILE_ROWS * row_len].into(),
             block: BlockBuffer::new(),
@@ -236,8 +298,9 @@ impl Scratch {
 
     /// Bytes that [`Scratch::new`] reserves, some kilobytes aside.
     pub fn bytes(row_len: usize) -> usize {
-        let chunk = 128 * size_of::<Fours>() + 64 * size_of::<Sixteen>() + TILE_ROWS * size_of::<Chunk>();
-        chunks(row_len) * chunk + float::TILE_ROWS * row_len * size_of::<f32>()
+        let chunk = 128 * size_of::<Fours>() + 64 * size_of::<Sixteen>();
+        let (chunks, rows) = (chunks(row_len), TILE_ROWS * size_of::<Chunk>());
+        lane_stride(chunks) * chunk + chunks * rows + float::TILE_ROWS * row_len * size_of::<f32>()
     }
 
     fn tile(&mut self, row_len: usize) -> TileMut<'_> {
@@ -293,8 +356,10 @@ impl Kernel {
     /// The fastest way. With `exact`, activations stay floats for every codec.
     pub fn pick(isa: Isa, codec: &'static dyn Codec, exact: bool) -> Self {
         let path = if exact || codec.kind() == Kind::Float { Path::Float } else { integer_path(isa, codec) };
-        let many = match path {
-            Path::Unpacked(_) => 4,
+        let many = match (isa, path) {
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512(_), _) => avx512::MANY,
+            (_, Path::Unpacked(_)) => 4,
             _ => 12,
         };
         Self { codec, isa, path, many }
@@ -375,7 +440,7 @@ fn many(blocks: &Blocks, job: &Job<'_>, tile: &mut TileMut<'_>) {
         // SAFETY: the kernels of an instruction set are only picked where it was detected.
         unsafe {
             (blocks.fill)(job, first, tile);
-            (blocks.tile)(job, first, &Tile { codes: tile.codes, scale: tile.scale, offset: tile.offset });
+            (blocks.tile)(job, first, &tile.filled());
         }
     }
 }

@@ -43,7 +43,7 @@ mod neon;
 
 pub use activations::{Activations, Forms};
 pub use isa::{Avx2, Avx512, Isa, Neon, NeonI8mm};
-pub use matmul::{Input, Kernel, Matrix, Output, Scratch, own_kernels};
+pub use matmul::{Input, Kernel, Matrix, Output, Scratch, TILE_ROWS, own_kernels};
 
 #[cfg(test)]
 mod tests;

@@ -179,8 +179,9 @@ fn one_lane<F: Format, const T: usize>(
     // Every eighth group; the last chunk of a row may end before this lane.
     let groups = (row_len.div_ceil(group_len) + 7 - lane) / 8;
     let start = lane * stride * parts;
-    let codes = &tile.codes[start * vectors * 2..][..groups * vectors * 2];
-    let (scales, offsets) = (&tile.scale[start * 2..][..groups * 2], &tile.offset[start * 2..][..groups * 2]);
+    let first = tile.lane(lane) * parts;
+    let codes = &tile.codes[first * vectors * 2..][..groups * vectors * 2];
+    let (scales, offsets) = (&tile.scale[first * 2..][..groups * 2], &tile.offset[first * 2..][..groups * 2]);
     let sides: [*const Side; T] = std::array::from_fn(|i| {
         let sides = if F::FINE { x[i].fine_lanes } else { x[i].coarse_lanes };
         sides[start..][..groups].as_ptr()

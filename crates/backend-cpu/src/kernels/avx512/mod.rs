@@ -2,8 +2,10 @@
 //!
 //! One file per encoding says how 256 numbers of two rows become eight vectors of unsigned codes and their scales
 //! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`tile`] transposes eight of them into a tile of sixteen rows
-//! and multiplies that. Unsigned codes carry a bias, which is taken back with the sum of the activation codes.
+//! and multiplies that, [`batch`] does the same within registers for some rows of activations. Unsigned codes carry a bias,
+//! which is taken back with the sum of the activation codes.
 
+mod batch;
 mod rows;
 mod tile;
 
@@ -85,6 +87,12 @@ pub static VBMI_KERNELS: &[Blocks] = &[
 
 pub use chunk::{COARSE, FINE};
 
+/// Rows of activations from which on codes are turned into tiles.
+const BATCH: usize = 4;
+
+/// Rows of activations from which on it pays to have a whole tile.
+pub const MANY: usize = 33;
+
 /// 256 numbers of two rows, `a` and `b`.
 ///
 /// `low[i]` holds the first 16 codes of groups `2i` and `2i + 1` of `a`, then the same of `b`; `high[i]` their last 16.
@@ -98,29 +106,65 @@ struct Pair {
     offset: [__m512; 2],
 }
 
-/// The entry points of an encoding: what a file here adds to its `load`.
+/// The entry points of an encoding: what a file here adds to its `load`; and, where its bytes can be transposed before they
+/// are unpacked, the [layout](tile::HALVES) of its raw vectors, and the functions that [`tile::fill_raw`] takes.
 macro_rules! blocks {
-    ($name:literal, $format:ty, $load:expr) => {
-        $crate::kernels::avx512::blocks!(BLOCKS: $name, $format, $load);
+    ($name:literal, $format:ty, $load:expr $(, $layout:ident, $raw:expr, $codes:expr, $scales:expr)?) => {
+        $crate::kernels::avx512::blocks!(
+            BLOCKS: $name, $format, $load $(, $layout, $raw, $codes, $scales)?
+        );
     };
-    ($blocks:ident: $name:literal, $format:ty, $load:expr) => {
+    (
+        $blocks:ident:
+        $name:literal, $format:ty, $load:expr $(, $layout:ident, $raw:expr, $codes:expr, $scales:expr)?
+    ) => {
         /// The kernels of this encoding.
         pub const $blocks: $crate::kernels::matmul::Blocks =
-            $crate::kernels::avx512::blocks_of!($name, $format, $load);
+            $crate::kernels::avx512::blocks_of!($name, $format, $load $(, $layout, $raw, $codes, $scales)?);
     };
 }
+/// What is done with a chunk of sixteen rows, by way of pairs or of raw vectors.
+macro_rules! on_chunk {
+    ($pairs:path, $raw_ones:path, ($($arg:expr),*); $format:ty, $load:expr) => {{
+        use $crate::kernels::avx512::whole;
+        use $pairs as by_pairs;
+        by_pairs::<$format>($($arg,)* |a, b| $load(whole(a), whole(b)))
+    }};
+    (
+        $pairs:path, $raw_ones:path, ($($arg:expr),*);
+        $format:ty, $load:expr, $layout:ident, $raw:expr, $codes:expr, $scales:expr
+    ) => {{
+        use $crate::kernels::avx512::tile;
+        use $raw_ones as by_raw_ones;
+        by_raw_ones::<$format, { tile::$layout }>($($arg,)* |a, b, i| $raw(a, b, i), |z| $codes(z), |a, b| $scales(a, b))
+    }};
+}
 macro_rules! blocks_of {
-    ($name:literal, $format:ty, $load:expr) => {{
+    ($name:literal, $format:ty, $load:expr $(, $layout:ident, $raw:expr, $codes:expr, $scales:expr)?) => {{
         use $crate::kernels::avx512::whole;
         use $crate::kernels::matmul::{Blocks, Job, Tile, TileMut};
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn few(job: &Job<'_>) {
-            $crate::kernels::avx512::rows::product::<$format>(job, |a, b| $load(whole(a), whole(b)));
+            use $crate::kernels::avx512::{BATCH, batch, on_chunk, rows};
+            if job.x.count() < BATCH {
+                rows::product::<$format>(job, |a, b| $load(whole(a), whole(b)));
+            } else {
+                batch::product::<$format>(job, |rows, work| {
+                    on_chunk!(
+                        batch::multiply_pairs, batch::multiply_raw, (rows, work);
+                        $format, $load $(, $layout, $raw, $codes, $scales)?
+                    );
+                });
+            }
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn fill(job: &Job<'_>, first: usize, tile: &mut TileMut<'_>) {
-            $crate::kernels::avx512::tile::fill::<$format>(job, first, tile, |a, b| {
-                $load(whole(a), whole(b))
+            use $crate::kernels::avx512::{on_chunk, tile};
+            tile::fill::<$format>(job, first, tile, |rows, tile, at| {
+                on_chunk!(
+                    tile::fill_pairs, tile::fill_raw, (rows, tile, at);
+                    $format, $load $(, $layout, $raw, $codes, $scales)?
+                );
             });
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -130,7 +174,13 @@ macro_rules! blocks_of {
         Blocks { name: $name, few, fill, tile }
     }};
 }
-use {blocks, blocks_of};
+use {blocks, blocks_of, on_chunk};
+
+/// Codes that are what they were transposed as.
+#[inline(always)]
+fn same(codes: __m512i) -> __m512i {
+    codes
+}
 
 /// The bytes of a chunk as an array: what is read of it then needs no checks, and is small enough to be inlined.
 #[inline(always)]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::kernels::formats::Q4_1;
 
-blocks!("q4_1", Q4_1, load_pair);
+blocks!("q4_1", Q4_1, load_pair, HALVES, raw, same, scales);
 
 /// Blocks 0 and 1 of what is loaded, and the same when loading starts 24 bytes early.
 static HALVES: Words = two_halves(4, 24);
@@ -28,18 +28,22 @@ const fn every_tenth(first: usize) -> Words {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn load_pair(a: &[u8; 160], b: &[u8; 160]) -> Pair {
-    let (halves, last) = (HALVES.get(), LAST_HALVES.get());
-    let (a0, b0, a2, b2) = (load(a, 0), load(b, 0), load(a, 80), load(b, 80));
-    let packed = [
-        _mm512_permutex2var_epi16(a0, halves, b0),
-        _mm512_permutex2var_epi16(load(a, 40), halves, load(b, 40)),
-        _mm512_permutex2var_epi16(a2, halves, b2),
-        _mm512_permutex2var_epi16(load(a, 96), last, load(b, 96)),
-    ];
-    Pair {
-        low: low4(packed),
-        high: high4(packed),
-        scale: [picked_halves(&SCALES, [a0, a2], [b0, b2]); 2],
-        offset: [picked_halves(&MINIMUMS, [a0, a2], [b0, b2]); 2],
-    }
+    let packed = [raw(a, b, 0), raw(a, b, 1), raw(a, b, 2), raw(a, b, 3)];
+    let [scale, offset] = scales(a, b);
+    Pair { low: low4(packed), high: high4(packed), scale: [scale; 2], offset: [offset; 2] }
+}
+
+/// Vector `i` of four of packed nibbles, each still with its other half.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn raw(a: &[u8], b: &[u8], i: usize) -> __m512i {
+    let (at, pick) = if i < 3 { (40 * i, &HALVES) } else { (96, &LAST_HALVES) };
+    _mm512_permutex2var_epi16(load(a, at), pick.get(), load(b, at))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn scales(a: &[u8], b: &[u8]) -> [__m512; 2] {
+    let (a, b) = ([load(a, 0), load(a, 80)], [load(b, 0), load(b, 80)]);
+    [picked_halves(&SCALES, a, b), picked_halves(&MINIMUMS, a, b)]
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::kernels::formats::Q4K;
 use crate::kernels::six_bits::scales_and_minimums;
 
-blocks!("q4_k", Q4K, load_pair);
+blocks!("q4_k", Q4K, load_pair, GROUPS, raw, same, scales);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -12,6 +12,13 @@ fn load_pair(a: &[u8; 144], b: &[u8; 144]) -> Pair {
     let [scale, offset] = scales(a, b);
     let [low, high] = planes(&a[16..144], &b[16..144]);
     Pair { low, high, scale: [scale; 2], offset: [offset; 2] }
+}
+
+/// Vector `i` of four of packed nibbles: two groups of both blocks.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn raw(a: &[u8], b: &[u8], i: usize) -> __m512i {
+    join(half(a, 16 + 32 * i), half(b, 16 + 32 * i))
 }
 
 /// The nibbles of two blocks: 32 bytes hold a group in their low halves and the next in their high halves.

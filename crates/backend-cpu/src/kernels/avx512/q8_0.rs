@@ -3,7 +3,7 @@
 use super::*;
 use crate::kernels::formats::Q8_0;
 
-blocks!("q8_0", Q8_0, load_pair);
+blocks!("q8_0", Q8_0, load_pair, BYTES, raw, same, scales);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -25,4 +25,17 @@ pub fn signed_bytes<const STEP: usize>(a: &[u8], b: &[u8], pair: &mut Pair) {
         pair.low[i] = _mm512_xor_si512(_mm512_shuffle_i64x2::<0b10_00_10_00>(a, b), sign);
         pair.high[i] = _mm512_xor_si512(_mm512_shuffle_i64x2::<0b11_01_11_01>(a, b), sign);
     }
+}
+
+/// The codes of block `i` of both rows, with 128 added.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn raw(a: &[u8], b: &[u8], i: usize) -> __m512i {
+    _mm512_xor_si512(join(half(a, 34 * i + 2), half(b, 34 * i + 2)), _mm512_set1_epi8(-128))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn scales(a: &[u8], b: &[u8]) -> [__m512; 2] {
+    [halves_at::<34>(a, b, 0), _mm512_setzero_ps()]
 }

@@ -1,14 +1,14 @@
 //! Few rows of activations: two rows of weights at a time, straight from their blocks.
 
 use super::{Pair, store_floats};
-use crate::kernels::activations::{CHUNK, COARSE_ORDER, Coarse, Fine, Line, Row};
+use crate::kernels::activations::{CHUNK, COARSE_ORDER, Coarse, Fine, Line, Row, chunks};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::Job;
 use nibble_quant::GROUP;
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the one being read that are asked for.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 1024;
 
 /// The longest chunk of a format that may end inside one.
 const LONGEST: usize = 512;
@@ -17,60 +17,99 @@ const LONGEST: usize = 512;
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn product<F: Format>(job: &Job<'_>, load: impl Fn(&[u8], &[u8]) -> Pair) {
-    // Two streams far apart: hardware follows each of them better than two rows side by side.
-    let half = (job.end - job.first).div_ceil(2);
-    for n in job.first..job.first + half {
-        let pair = [n, if n + half < job.end { n + half } else { n }];
-        let mut t = 0;
-        while t < job.x.count() {
-            t += match job.x.count() - t {
-                8.. => block::<F, 8>(job, pair, t, &load),
-                4.. => block::<F, 4>(job, pair, t, &load),
-                2.. => block::<F, 2>(job, pair, t, &load),
-                _ => block::<F, 1>(job, pair, t, &load),
-            };
+    let mut t = 0;
+    while t < job.x.count() {
+        t += match job.x.count() - t {
+            3.. => streams::<F, 3, 1>(job, t, &load),
+            2 => streams::<F, 2, 1>(job, t, &load),
+            _ => streams::<F, 1, 2>(job, t, &load),
+        };
+    }
+}
+
+/// Multiplies all rows of weights with `T` rows of activations from `t` on; returns `T`.
+///
+/// `P` pairs of rows at a time, far apart: hardware follows several streams better than rows side by side.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn streams<F: Format, const T: usize, const P: usize>(
+    job: &Job<'_>,
+    t: usize,
+    load: &impl Fn(&[u8], &[u8]) -> Pair,
+) -> usize {
+    let count = job.end - job.first;
+    let stream = count.div_ceil(2 * P);
+    let chunks = chunks(job.row_len);
+    let x: [X<'_>; T] = std::array::from_fn(|i| X::new::<F>(&job.x.row(t + i), chunks));
+    for n in 0..stream {
+        let row = |i: usize| job.first + (i * stream + n).min(count - 1);
+        let pairs: [[usize; 2]; P] = std::array::from_fn(|p| [row(2 * p), row(2 * p + 1)]);
+        let sums = block::<F, T, P>(job, pairs, &x, load);
+        for p in 0..P {
+            for i in 0..T {
+                let y = if F::FINE { fine_tree(sums[p][i]) } else { coarse_tree(sums[p][i]) };
+                job.y.write(t + i, pairs[p][0], &y[..1]);
+                job.y.write(t + i, pairs[p][1], &y[1..]);
+            }
+        }
+    }
+    T
+}
+
+/// A row of activations, cut so that one comparison shows a chunk to be in it.
+struct X<'a> {
+    lines: [&'a [Line]; 4],
+    coarse: &'a [Coarse],
+    fine: &'a [Fine],
+}
+
+impl<'a> X<'a> {
+    #[inline(always)]
+    fn new<F: Format>(row: &Row<'a>, chunks: usize) -> Self {
+        Self {
+            lines: std::array::from_fn(|i| &row.lines[i * chunks..(i + 1) * chunks]),
+            coarse: if F::FINE { &[] } else { &row.coarse[..chunks] },
+            fine: if F::FINE { &row.fine[..chunks] } else { &[] },
         }
     }
 }
 
-/// Multiplies two rows of weights with `T` rows of activations from `t` on; returns `T`.
+/// Multiplies `P` pairs of rows of weights with `T` rows of activations.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn block<F: Format, const T: usize>(
+fn block<F: Format, const T: usize, const P: usize>(
     job: &Job<'_>,
-    pair: [usize; 2],
-    t: usize,
+    pairs: [[usize; 2]; P],
+    x: &[X<'_>; T],
     load: &impl Fn(&[u8], &[u8]) -> Pair,
-) -> usize {
-    let x: [Row<'_>; T] = std::array::from_fn(|i| job.x.row(t + i));
-    let rows = [job.row(pair[0]), job.row(pair[1])];
-    let mut sums = [_mm512_setzero_ps(); T];
+) -> [[__m512; T]; P] {
+    let rows: [[&[u8]; 2]; P] = std::array::from_fn(|p| [job.row(pairs[p][0]), job.row(pairs[p][1])]);
+    let mut sums = [[_mm512_setzero_ps(); T]; P];
     let whole = job.row_len / CHUNK;
     for q in 0..whole {
         let at = q * F::CHUNK_BYTES..(q + 1) * F::CHUNK_BYTES;
-        let (a, b) = (&rows[0][at.clone()], &rows[1][at]);
-        for at in (0..F::CHUNK_BYTES).step_by(64) {
-            // A prefetch may name any address.
-            _mm_prefetch::<_MM_HINT_T0>(a.as_ptr().wrapping_add(AHEAD + at).cast());
-            _mm_prefetch::<_MM_HINT_T0>(b.as_ptr().wrapping_add(AHEAD + at).cast());
-        }
-        let pair = load(a, b);
-        for i in 0..T {
-            sums[i] = step::<F>(&pair, &x[i], q, sums[i]);
+        for p in 0..P {
+            let (a, b) = (&rows[p][0][at.clone()], &rows[p][1][at.clone()]);
+            for at in (0..F::CHUNK_BYTES).step_by(64) {
+                // A prefetch may name any address.
+                _mm_prefetch::<_MM_HINT_T0>(a.as_ptr().wrapping_add(AHEAD + at).cast());
+                _mm_prefetch::<_MM_HINT_T0>(b.as_ptr().wrapping_add(AHEAD + at).cast());
+            }
+            let pair = load(a, b);
+            for i in 0..T {
+                sums[p][i] = step::<F>(&pair, &x[i], q, sums[p][i]);
+            }
         }
     }
     if !job.row_len.is_multiple_of(CHUNK) {
-        let pair = last_chunk::<F>(job, pair, whole, load);
-        for i in 0..T {
-            sums[i] = step::<F>(&pair, &x[i], whole, sums[i]);
+        for p in 0..P {
+            let pair = last_chunk::<F>(job, pairs[p], whole, load);
+            for i in 0..T {
+                sums[p][i] = step::<F>(&pair, &x[i], whole, sums[p][i]);
+            }
         }
     }
-    for i in 0..T {
-        let y = if F::FINE { fine_tree(sums[i]) } else { coarse_tree(sums[i]) };
-        job.y.write(t + i, pair[0], &y[..1]);
-        job.y.write(t + i, pair[1], &y[1..]);
-    }
-    T
+    sums
 }
 
 /// Which places of [`COARSE_ORDER`] hold one of the first so many groups, for two rows.
@@ -124,16 +163,16 @@ fn last_chunk<F: Format>(
 /// Adds the products of one chunk with one row of activations.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn step<F: Format>(pair: &Pair, x: &Row<'_>, q: usize, mut sum: __m512) -> __m512 {
+fn step<F: Format>(pair: &Pair, x: &X<'_>, q: usize, mut sum: __m512) -> __m512 {
     let zero = _mm512_setzero_si512();
     if F::FINE {
         let Fine { scale, bias, sum: sums } = &x.fine[q];
         for half in 0..2 {
             let dots = transposing_sum::<F, 4>([
-                _mm512_dpbusd_epi32(zero, pair.low[2 * half], twice(x.line(q, 2 * half), 0)),
-                _mm512_dpbusd_epi32(zero, pair.high[2 * half], twice(x.line(q, 2 * half), 1)),
-                _mm512_dpbusd_epi32(zero, pair.low[2 * half + 1], twice(x.line(q, 2 * half + 1), 0)),
-                _mm512_dpbusd_epi32(zero, pair.high[2 * half + 1], twice(x.line(q, 2 * half + 1), 1)),
+                _mm512_dpbusd_epi32(zero, pair.low[2 * half], twice(&x.lines[2 * half][q], 0)),
+                _mm512_dpbusd_epi32(zero, pair.high[2 * half], twice(&x.lines[2 * half][q], 1)),
+                _mm512_dpbusd_epi32(zero, pair.low[2 * half + 1], twice(&x.lines[2 * half + 1][q], 0)),
+                _mm512_dpbusd_epi32(zero, pair.high[2 * half + 1], twice(&x.lines[2 * half + 1][q], 1)),
             ]);
             let side = (&scale[half], &bias[half], &sums[half]);
             sum = scaled::<F>(dots, pair.scale[half], pair.offset[half], side, sum);
@@ -143,8 +182,8 @@ fn step<F: Format>(pair: &Pair, x: &Row<'_>, q: usize, mut sum: __m512) -> __m51
     let Coarse { scale, bias, sum: sums } = &x.coarse[q];
     let mut dots = [zero; 4];
     for i in 0..4 {
-        let low = _mm512_dpbusd_epi32(zero, pair.low[i], twice(x.line(q, i), 0));
-        dots[i] = _mm512_dpbusd_epi32(low, pair.high[i], twice(x.line(q, i), 1));
+        let low = _mm512_dpbusd_epi32(zero, pair.low[i], twice(&x.lines[i][q], 0));
+        dots[i] = _mm512_dpbusd_epi32(low, pair.high[i], twice(&x.lines[i][q], 1));
     }
     let dots = transposing_sum::<F, 8>(dots);
     scaled::<F>(dots, pair.scale[0], pair.offset[0], (scale, bias, sums), sum)

@@ -159,9 +159,9 @@ impl<'a> Part<'a> {
         let (parts, run) = if F::FINE { (2, 4) } else { (1, 8) };
         let (q, part) = (i / parts, i % parts);
         let chunks = chunks(self.row_len);
-        let at = lane * chunks * parts + i;
-        let codes = &self.tile.codes[at * 2 * run + self.half * run..][..run];
-        let side = 2 * at + self.half;
+        let (at, group) = (lane * chunks * parts + i, self.tile.lane(lane) * parts + i);
+        let codes = &self.tile.codes[group * 2 * run + self.half * run..][..run];
+        let side = 2 * group + self.half;
         let x = std::array::from_fn(|t| {
             if F::FINE {
                 let (line, at) = (2 * part + lane / 4, lane / 2 % 2 * 16 + lane % 2 * 32);
