@@ -7,10 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-fail() {
-  echo "$*" >&2
-  exit 1
-}
+. scripts/debian.sh
 
 # Versions of Debian's package of std's source, one for each rustc that has been used here.
 rust_src_version() {
@@ -41,29 +38,13 @@ find_std() {
 # Debian's newer releases have the source; a configuration of our own leaves the system's untouched. The mirror is the
 # system's, and the archive's key checks what comes.
 download_std() {
-  local release="$1" to="$2" version mirror key=/usr/share/keyrings/debian-archive-keyring.gpg
+  local release="$1" to="$2" version
   version="$(rust_src_version "$release")" || fail "no known package of std's source for rustc $release"
-  command -v apt-get >/dev/null && command -v dpkg >/dev/null || fail "std's source is not installed, and there is no apt"
-  [ -f "$key" ] || fail "no key of the Debian archive in $key"
-  mirror="$(debian_mirror)"
-  [ -n "$mirror" ] || fail "apt knows no Debian mirror"
-
+  command -v apt-get >/dev/null || fail "std's source is not installed, and there is no apt"
   local apt="$cache/apt"
-  mkdir -p "$apt/lists/partial" "$apt/archives/partial"
-  printf "deb [signed-by=$key] $mirror %s main\n" trixie trixie-backports >"$apt/sources.list"
-  : >"$apt/status"
-  cat >"$apt/apt.conf" <<CONF
-Dir::Etc::SourceList "$apt/sources.list";
-Dir::Etc::SourceParts "-";
-Dir::State::Lists "$apt/lists";
-Dir::State::Status "$apt/status";
-Dir::Cache "$apt";
-APT::Sandbox::User "root";
-Acquire::Languages "none";
-CONF
   (
+    debian_apt "$apt" trixie trixie-backports
     cd "$apt/archives"
-    export APT_CONFIG="$apt/apt.conf"
     apt-get -qq update && apt-get -qq download "rust-src=$version"
   ) || fail "apt could not get rust-src $version"
   rm -rf "$to.part"
@@ -71,13 +52,6 @@ CONF
   rm -rf "$to"
   mv "$to.part" "$to"
   rm -rf "$apt"
-}
-
-# The mirror that this system installs Debian from; apt tells what it knows once it has the mirror's lists.
-debian_mirror() {
-  [ -n "$(ls /var/lib/apt/lists 2>/dev/null | grep InRelease)" ] || apt-get -qq update >&2
-  apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(LABEL)' 'Created-By: Packages' |
-    awk '$2 == "Debian" && $3 == "Debian" { print $1; exit }'
 }
 
 install_tools() {

@@ -2,7 +2,7 @@
 
 use crate::{
     fetch, fuzz,
-    run::{cargo, command, neon, output, run as run_command},
+    run::{cargo, command, gpu, neon, output, run as run_command},
     tidy,
 };
 
@@ -19,6 +19,7 @@ pub fn run() -> Result<(), String> {
     fetch::run()?;
     neon()?;
     browser();
+    gpu()?;
     fuzz::run(FUZZ_SECONDS)?;
     let mut documentation = command("cargo", &["doc", "--workspace", "--no-deps"]);
     documentation.env("RUSTDOCFLAGS", "-D warnings");

@@ -11,11 +11,12 @@ mod tidy;
 use std::process::ExitCode;
 
 const HELP: &str = "cargo xtask COMMAND
-  ci              everything: format, tidy, lints, documentation, fuzzing, NEON, tests
+  ci              everything: format, tidy, lints, documentation, fuzzing, NEON, GPU, tests
   tidy            the arrows between crates, the registries, where unsafe may stand
   fetch           real models, vocabularies and templates for tests, by name and hash
   fuzz [SECONDS]  every fuzz target for so long (60)
   neon            the kernels' tests for aarch64, under qemu
+  gpu             the GPU backend's tests, on software Vulkan
   picture         the README's picture, from a real run";
 
 fn main() -> ExitCode {
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("fuzz: expected seconds, found `{seconds}`")),
         },
         ["neon"] => run::neon(),
+        ["gpu"] => run::gpu(),
         ["picture"] => picture::run(),
         _ => Err(HELP.into()),
     };

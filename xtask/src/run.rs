@@ -58,3 +58,11 @@ pub fn output(program: &str, args: &[&str]) -> Option<String> {
 pub fn neon() -> Result<(), String> {
     run(command("bash", &["scripts/test-neon.sh"]))
 }
+
+/// The GPU backend's tests on software Vulkan.
+///
+/// # Errors
+/// If a test fails; a machine where the software cannot be had is told of, and is no failure.
+pub fn gpu() -> Result<(), String> {
+    run(command("bash", &["scripts/test-gpu.sh"]))
+}

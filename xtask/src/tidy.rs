@@ -23,8 +23,8 @@ const LINES: &[&[&str]] = &[
 /// Only used by tests and benches, so no arrow counts.
 const DEV_ONLY: &[&str] = &["testkit", "bench"];
 
-/// Crates that may hold unsafe code: kernels, the file map.
-const UNSAFE: &[&str] = &["backend-cpu", "format"];
+/// Crates that may hold unsafe code: kernels, the file map, the bridge to the GPU's driver.
+const UNSAFE: &[&str] = &["backend-cpu", "backend-wgpu", "format"];
 
 /// Where files stand for entries of a registry: the crate, the mark of such a file, the registry.
 const REGISTRIES: &[(&str, &str, &str)] = &[

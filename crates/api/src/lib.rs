@@ -102,7 +102,7 @@ mod trace;
 mod vocab;
 
 pub use builtin::builtin_bytes;
-pub use device::{BACKENDS, BackendEntry, Open};
+pub use device::{BACKENDS, BackendEntry, DeviceOptions, Found, present};
 pub use error::{Error, Kind, Remedy};
 pub use model::{Model, OpenOptions, Options};
 pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};

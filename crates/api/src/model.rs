@@ -1,6 +1,6 @@
 //! An opened model, and the engines started on it.
 
-use crate::{Error, Kind, Remedy, builtin, device, vocab};
+use crate::{DeviceOptions, Error, Kind, Remedy, builtin, device, vocab};
 use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan, Tracer, timed};
 use nibble_chat::{Message, Template};
 use nibble_engine::Engine;
@@ -35,6 +35,10 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Instruction set of the CPU; the best one if `None`.
     pub isa: Option<String>,
+    /// A part of the GPU's name; the first one if `None`.
+    pub gpu: Option<String>,
+    /// Whether an answer may not depend on what shares the device; always so on the CPU.
+    pub strict: bool,
     /// Tokens that prompt and answer of one sequence may have; the model's own, at most 4096, if `None`.
     pub context: Option<usize>,
     /// How keys and values are kept.
@@ -70,6 +74,8 @@ impl Default for Options {
             device: "auto".into(),
             threads: None,
             isa: None,
+            gpu: None,
+            strict: false,
             context: None,
             kv: KvType::F16,
             activations: Activations::Auto,
@@ -151,12 +157,28 @@ impl Model {
         Ok(Self { checkpoint, config, graph, tokenizer })
     }
 
-    /// The backend that `options` names.
+    /// The backend that `options` names; for `auto` the first one that the model fits.
     ///
     /// # Errors
     /// [`Kind::Usage`] if this build or this machine has none of that name.
     pub fn backend(&self, options: &Options) -> Result<Box<dyn Backend>, Error> {
-        device::open(&options.device, options.threads, options.isa.as_deref())
+        let how = DeviceOptions {
+            threads: options.threads,
+            isa: options.isa.clone(),
+            gpu: options.gpu.clone(),
+            strict: options.strict,
+        };
+        let candidates = device::candidates(&options.device)?;
+        let limits = self.limits(options);
+        let (last, others) = candidates.split_last().expect("every machine has a CPU");
+        for candidate in others {
+            let Ok(backend) = (candidate.open)(&how) else { continue };
+            let fits = |memory: Memory| check_budget(&memory, &limits, available(&*backend, options)).is_ok();
+            if backend.memory(&self.graph, &limits).is_ok_and(fits) {
+                return Ok(backend);
+            }
+        }
+        (last.open)(&how)
     }
 
     /// What a plan for `options` must hold.
@@ -211,7 +233,7 @@ impl Model {
         let backend = self.backend(options)?;
         let limits = self.limits(options);
         let memory = backend.memory(graph, &limits)?;
-        check_budget(&memory, &limits, options.memory_budget)?;
+        check_budget(&memory, &limits, available(&*backend, options))?;
         Ok(timed(options.tracer.as_deref(), "compile", || backend.compile(graph, &limits))?)
     }
 
@@ -279,9 +301,15 @@ impl Model {
     }
 }
 
+/// Bytes that may be reserved: what the user says, what the device has, what the system has.
+fn available(backend: &dyn Backend, options: &Options) -> Option<u64> {
+    let own = || backend.available_memory().or_else(nibble_backend_cpu::available_memory);
+    options.memory_budget.or_else(own)
+}
+
 /// Refuses what needs more than the budget.
 fn check_budget(memory: &Memory, limits: &Limits, budget: Option<u64>) -> Result<(), Error> {
-    let Some(available) = budget.or_else(nibble_backend_cpu::available_memory) else { return Ok(()) };
+    let Some(available) = budget else { return Ok(()) };
     let needed = memory.own();
     if needed <= available {
         return Ok(());

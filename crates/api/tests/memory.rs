@@ -1,6 +1,6 @@
 //! What is refused reserves nothing, and what is dropped is given back. A process of its own, as it looks at itself.
 
-use nibble_api::{BACKENDS, Engine, Event, Kind, KvType, Model, Options, Registry, Request, SamplerParams};
+use nibble_api::{Engine, Event, Kind, KvType, Model, Options, Registry, Request, SamplerParams, present};
 use nibble_testkit::tiny;
 
 /// Bytes that the system counts for this process under a name of `/proc/self/status`, if it has such a file.
@@ -55,7 +55,7 @@ fn refuse(model: &Model, name: &str) {
         assert!(words.contains("8192 for a context of 4194304") && words.contains(&available), "{words}");
     }
     // Nothing wraps on the way to a refusal.
-    for device in BACKENDS {
+    for device in present() {
         for context in [usize::MAX, usize::MAX / 2, 1 << 40] {
             for (sequences, prefill_chunk) in [(1, None), (64, Some(usize::MAX)), (usize::MAX, Some(1))] {
                 let endless = Options {

@@ -92,6 +92,10 @@ impl Backend for Cpu {
         Ok(Some(Box::new(CpuCeiling::new(self.isa, Arc::clone(&self.pool))?)))
     }
 
+    fn available_memory(&self) -> Option<u64> {
+        crate::available_memory()
+    }
+
     fn runs(&self, _op: &Op) -> bool {
         true
     }

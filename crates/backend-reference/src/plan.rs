@@ -23,6 +23,10 @@ impl Backend for Reference {
         Device { name: "reference".into(), instructions: "f64 sums".into(), threads: 1 }
     }
 
+    fn available_memory(&self) -> Option<u64> {
+        None
+    }
+
     fn runs(&self, _op: &Op) -> bool {
         true
     }

@@ -119,6 +119,9 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
+    /// Bytes that can be reserved on this device now, if it says.
+    fn available_memory(&self) -> Option<u64>;
+
     /// Whether `compile` takes this op as it is; ops that it does not are expanded first ([`Graph::expanded`]).
     fn runs(&self, op: &Op) -> bool;
 
@@ -150,6 +153,30 @@ pub trait Plan: Send {
     /// [`Error::NotFinite`] if numbers are checked and one is not finite. Only the first of them leaves keys, values
     /// and states as they were.
     fn run(&mut self, step: &Step<'_>) -> Result<(), Error>;
+
+    /// Whether [`Plan::decode`] works here: the device can choose tokens itself.
+    fn can_decode(&self) -> bool {
+        false
+    }
+
+    /// Runs `step` and goes on from it up to `steps` times in all, each sequence with the token of its largest logit (the
+    /// lowest id of equals; `u32::MAX` if a logit is NaN or infinite). After each step `take` gets these tokens, one a
+    /// sequence, and says whether to go on; the device
+    /// may be a step ahead by then, which leaves nothing behind but numbers in pages after the last token taken.
+    ///
+    /// Every sequence of `step` has one row, all rows are wanted, and its pages reach over all steps.
+    ///
+    /// # Errors
+    /// As [`Plan::run`].
+    fn decode(
+        &mut self,
+        step: &Step<'_>,
+        steps: usize,
+        take: &mut dyn FnMut(&[u32]) -> bool,
+    ) -> Result<(), Error> {
+        let (_, _, _) = (step, steps, take);
+        Err(Error::Unsupported { device: "this device".into(), what: "choosing tokens".into() })
+    }
 
     /// Copies row `row` of output `output` (an index into [`Graph::outputs`]) of the last step into `into`.
     ///

@@ -32,13 +32,18 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// Measure speed and memory, beside the limits of the machine and beside others
     Bench(BenchArgs),
+    /// List what models can run on here
+    Devices,
 }
 
 #[derive(Args)]
 pub struct DeviceArgs {
-    /// Where to run: auto, cpu or reference
+    /// Where to run: auto (a GPU that the model fits, else the CPU), gpu, cpu or reference
     #[arg(long, default_value = "auto", value_name = "NAME")]
     pub device: String,
+    /// The GPU by a part of its name, as `nibble devices` lists them [default: the first one]
+    #[arg(long, value_name = "NAME")]
+    pub gpu: Option<String>,
     /// CPU threads [default: all cores]
     #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -63,7 +68,7 @@ pub struct DeviceArgs {
     /// Look at the result of every op, and name the first that is NaN or infinite; slower
     #[arg(long)]
     pub check_finite: bool,
-    /// The same answer whatever shares the device (always so on the CPU)
+    /// The same answer whatever shares the device: slower on a GPU, always so on the CPU
     #[arg(long)]
     pub strict: bool,
 }
@@ -75,6 +80,8 @@ impl DeviceArgs {
             device: self.device.clone(),
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),
+            gpu: self.gpu.clone(),
+            strict: self.strict,
             context: self.ctx.map(|n| n as usize),
             kv: self.kv,
             activations: self.activations,

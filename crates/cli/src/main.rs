@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod chat;
+mod devices;
 mod generate;
 mod inspect;
 mod logits;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Devices => devices::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,9 @@ use std::{collections::VecDeque, sync::Arc};
 /// Recurrent state is kept every so many tokens of a prompt, and before its last one.
 const CHECKPOINT_EVERY: usize = 8 * PAGE_LEN;
 
+/// Steps that a device does alone before their tokens are handed out: enough to hide its start, too few to be noticed.
+const STEPS_AHEAD: usize = 16;
+
 /// A sequence: a request on its way.
 struct Running {
     id: RequestId,
@@ -253,6 +256,10 @@ impl Engine {
         if shares.is_empty() {
             return Ok(());
         }
+        let ahead = self.steps_ahead(&shares);
+        if ahead > 1 && self.run_ahead(&shares, ahead, events)? {
+            return Ok(());
+        }
         self.run(&shares)?;
         let mut wanted = 0;
         for share in &shares {
@@ -273,6 +280,12 @@ impl Engine {
                 }
             }
         }
+        self.finish_ended(events);
+        Ok(())
+    }
+
+    /// Removes all sequences that have failed or ended.
+    fn finish_ended(&mut self, events: &mut Vec<Event>) {
         // From the back, so that the places of the others stay.
         for index in (0..self.running.len()).rev() {
             if let Some(error) = self.running[index].failed.take() {
@@ -281,7 +294,51 @@ impl Engine {
                 events.push(self.finish(index, reason));
             }
         }
-        Ok(())
+    }
+
+    /// Steps that the device can do alone: if all sequences just go on, with the largest logit each.
+    fn steps_ahead(&self, shares: &[Share]) -> usize {
+        if !self.plan.can_decode() || shares.len() != self.running.len() {
+            return 1;
+        }
+        let left = |s: &Running| {
+            let simple = s.done >= s.prompt_len() && s.tokens.len() == s.done + 1 && s.sampler.is_argmax();
+            let room = self.limits.context - s.done;
+            let generated = s.tokens.len() - s.prompt_len();
+            let wanted = s.request.max_tokens.map_or(room, |n| n.saturating_sub(generated));
+            if simple { room.min(wanted) } else { 1 }
+        };
+        self.running.iter().map(left).min().unwrap_or(1).min(STEPS_AHEAD)
+    }
+
+    /// Runs up to `steps` steps on the device alone, then takes their tokens as if they had come one by one. Returns
+    /// false if the very first step made logits that nothing can be chosen from: the host then finds out why.
+    fn run_ahead(&mut self, shares: &[Share], steps: usize, events: &mut Vec<Event>) -> Result<bool, Error> {
+        let mut tokens: Vec<Vec<u32>> = Vec::with_capacity(steps);
+        let stops: Vec<_> = self.running.iter().map(|s| s.request.stop_tokens.clone()).collect();
+        let vocab = self.vocab;
+        self.run_with(shares, steps, &mut |plan, step| {
+            plan.decode(step, steps, &mut |chosen| {
+                if chosen.iter().any(|&token| token as usize >= vocab) {
+                    return false;
+                }
+                tokens.push(chosen.to_vec());
+                !chosen.iter().zip(&stops).any(|(token, stops)| stops.contains(token))
+            })
+        })?;
+        let any = !tokens.is_empty();
+        for tokens in tokens {
+            for (share, token) in shares.iter().zip(tokens) {
+                // One whose stop string has come goes no further, whatever the device did.
+                if self.ended(share.index).is_none() {
+                    self.advance(share, events)?;
+                    self.take_token(share.index, token, events);
+                }
+            }
+        }
+        self.finish_ended(events);
+        self.rows.clear();
+        Ok(any)
     }
 
     /// Moves waiting requests to the running ones while there is room for all that they may need.
@@ -423,6 +480,16 @@ impl Engine {
 
     /// Takes the pages that the step writes, and runs it.
     fn run(&mut self, shares: &[Share]) -> Result<(), Error> {
+        self.run_with(shares, 1, &mut |plan, step| plan.run(step))
+    }
+
+    /// Takes the pages that `steps` steps write, and hands the first of them to `work`.
+    fn run_with(
+        &mut self,
+        shares: &[Share],
+        steps: usize,
+        work: &mut dyn FnMut(&mut dyn Plan, &Step<'_>) -> Result<(), nibble_backend::Error>,
+    ) -> Result<(), Error> {
         let Rows { tokens, positions, sequence, wanted, prefill } = &mut self.rows;
         for (i, share) in shares.iter().enumerate() {
             let s = &mut self.running[share.index];
@@ -430,7 +497,7 @@ impl Engine {
             if s.done < s.prompt_len() {
                 *prefill += share.rows;
             }
-            while s.pages.len() * PAGE_LEN < end {
+            while s.pages.len() * PAGE_LEN < end + steps - 1 {
                 s.pages.push(self.pages.take().expect("pages were promised on admission"));
             }
             tokens.extend_from_slice(&s.tokens[s.done..end]);
@@ -453,7 +520,7 @@ impl Engine {
             .collect();
         let step = Step { tokens, positions, sequence, sequences: &sequences, wanted };
         let rows = ("rows", step.tokens.len() as u64);
-        Ok(traced(self.trace.as_ref(), Part::Run, rows, || self.plan.run(&step))?)
+        Ok(traced(self.trace.as_ref(), Part::Run, rows, || work(&mut *self.plan, &step))?)
     }
 
     /// Counts a sequence's rows as done; lets its full pages be found and keeps its state where it is wanted.

@@ -149,12 +149,17 @@ impl Encoded {
         }
     }
 
-    /// Decodes one row (of all rows, counted through all matrices) into `out` (`row_len` numbers).
-    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+    /// The bytes of one row (of all rows, counted through all matrices).
+    pub fn row(&self, row: usize) -> &[u8] {
         let (len, rows_per_part) = (self.row_bytes(), self.shape.rows() / self.parts.len());
         let part = &self.parts[row / rows_per_part];
         let start = row % rows_per_part * len;
-        self.codec.decode_row(&part[start..start + len], out);
+        &part[start..start + len]
+    }
+
+    /// Decodes one row (of all rows, counted through all matrices) into `out` (`row_len` numbers).
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        self.codec.decode_row(self.row(row), out);
     }
 
     /// All numbers, row after row.

@@ -48,6 +48,11 @@ impl Sampler {
         &self.params
     }
 
+    /// Whether it takes the largest logit as it is, the lowest id of equals: what a device can do itself.
+    pub fn is_argmax(&self) -> bool {
+        self.params.temperature == 0.0 && !self.changes_logits()
+    }
+
     /// How many tokens were accepted.
     pub fn position(&self) -> u64 {
         self.position

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod golden;
+pub mod ops;
 pub mod runner;
 mod temp_dir;
 pub mod tiny;

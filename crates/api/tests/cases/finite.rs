@@ -1,7 +1,7 @@
 //! Damaged weights: what is checked names the first op that shows them, what is not refuses their logits.
 
 use crate::common::{answer, greedy, open, options};
-use nibble_api::{BACKENDS, Error, Event, Kind, Options, Remedy, Request, RequestId};
+use nibble_api::{Error, Event, Kind, Options, Remedy, Request, RequestId, present};
 use nibble_testkit::tiny::{self, Tiny};
 
 fn on(device: &str, check_finite: bool) -> Options {
@@ -44,7 +44,7 @@ fn every_device_names_layer_op_row_and_column_of_the_first_number_that_is_not_fi
         (tiny::window(), ("blk.1.ffn_gate.weight", matrix, f32::NAN), "layer 1: matmul (ffn.gate)", (0, 3)),
         (tiny::experts(), ("blk.0.ffn_gate_inp.weight", matrix, f32::NAN), "layer 0: matmul (", (0, 3)),
     ];
-    for device in BACKENDS {
+    for device in present() {
         for (tiny, damage, place, (row, column)) in cases.clone() {
             let what = format!("{} on {}", damage.0, device.name);
             let error = failure(tiny, &on(device.name, true), damage);
@@ -58,7 +58,7 @@ fn every_device_names_layer_op_row_and_column_of_the_first_number_that_is_not_fi
 
 #[test]
 fn without_the_check_the_logits_are_refused_and_where_to_look_is_said() {
-    for device in BACKENDS {
+    for device in present() {
         let damage = ("blk.1.ffn_up.weight", 70, f32::NAN);
         let error = failure(tiny::llama(), &on(device.name, false), damage);
         assert_eq!(error.kind, Kind::Run);
@@ -74,7 +74,7 @@ fn without_the_check_the_logits_are_refused_and_where_to_look_is_said() {
 
 #[test]
 fn a_whole_model_passes_and_checking_changes_no_token() {
-    for device in BACKENDS {
+    for device in present() {
         for tiny in tiny::all() {
             let model = open(&tiny);
             let request = greedy(&tiny::prompt(2, 30), 5);
@@ -111,7 +111,7 @@ fn together(options: &Options, tiny: &Tiny, requests: &[Request]) -> Vec<Option<
 
 #[test]
 fn only_the_sequence_with_damaged_logits_ends_and_nobody_finds_its_pages() {
-    for device in BACKENDS {
+    for device in present() {
         for mut tiny in tiny::all() {
             let options = Options { sequences: 3, ..on(device.name, false) };
             let poison = tiny::prompt(9, 1)[0];

@@ -1,7 +1,7 @@
 //! Traces: what the file says of a run, on every device.
 
 use crate::common::{answer, greedy, options, with_file};
-use nibble_api::{BACKENDS, Model, OpenOptions, Options, Registry, Trace, Tracer};
+use nibble_api::{Model, OpenOptions, Options, Registry, Trace, Tracer, present};
 use nibble_testkit::{TempDir, tiny};
 use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
@@ -59,7 +59,7 @@ fn traced(t: &tiny::Tiny, device: &str, path: &Path) {
 #[test]
 fn spans_lie_within_each_other_and_every_layer_and_step_is_there() {
     let dir = TempDir::new("api-trace");
-    for device in BACKENDS {
+    for device in present() {
         for t in tiny::all() {
             let (name, path) = (format!("{} on {}", t.name, device.name), dir.file("t.json"));
             traced(&t, device.name, &path);

@@ -1,0 +1,104 @@
+//! The device as a backend.
+
+use crate::{
+    adapters::{Adapter, adapters},
+    build::Options,
+    compile,
+    device::Device,
+    plan::{self, GpuPlan, Refused},
+    tape::Tape,
+};
+use nibble_backend::{Backend, Device as Words, Error, Limits, Memory, Plan};
+use nibble_graph::{Graph, Op};
+use std::sync::Arc;
+
+/// How the GPU is used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GpuOptions {
+    /// Whether a row's result may not depend on the other rows of a step. Slower for many rows.
+    pub strict: bool,
+    /// Whether every op is a call of its own. Slower; for tests.
+    pub apart: bool,
+}
+
+/// A GPU. Its plans share one device.
+pub struct Gpu {
+    device: Arc<Device>,
+    options: GpuOptions,
+}
+
+impl Gpu {
+    /// Opens the adapter whose name contains `name` (in any case), or the first one.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is none, or its driver refuses.
+    pub fn new(name: Option<&str>, options: GpuOptions) -> Result<Self, Error> {
+        let all = adapters();
+        let wanted = name.map(str::to_lowercase);
+        let matches = |a: &&Adapter| wanted.as_ref().is_none_or(|w| a.name().to_lowercase().contains(w));
+        match all.iter().find(matches) {
+            Some(adapter) => Self::open(adapter, options),
+            None => {
+                let found: Vec<_> = all.iter().map(Adapter::name).collect();
+                let found = if found.is_empty() { "none".into() } else { found.join(", ") };
+                let what = format!("no such GPU; found: {found}");
+                Err(Error::Device { device: name.unwrap_or("gpu").into(), what })
+            }
+        }
+    }
+
+    /// Opens an adapter.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if its driver refuses.
+    pub fn open(adapter: &Adapter, options: GpuOptions) -> Result<Self, Error> {
+        Ok(Self { device: Arc::new(Device::open(adapter)?), options })
+    }
+
+    fn tape(&self, graph: &Graph, limits: &Limits, wide: &[&'static str]) -> Result<Tape, Error> {
+        let options = Options {
+            caps: &self.device.caps,
+            limits,
+            strict: self.options.strict,
+            fuse: !self.options.apart && !limits.check_finite,
+            wide,
+        };
+        compile::tape(graph, options, &self.device.name)
+    }
+}
+
+impl Backend for Gpu {
+    fn device(&self) -> Words {
+        Words { name: self.device.name.clone(), instructions: self.device.driver.clone(), threads: 1 }
+    }
+
+    fn describe(&self) -> String {
+        format!("{} ({})", self.device.name, self.device.driver)
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        self.device.memory
+    }
+
+    fn runs(&self, _op: &Op) -> bool {
+        true
+    }
+
+    fn memory(&self, graph: &Graph, limits: &Limits) -> Result<Memory, Error> {
+        let tape = self.tape(graph, limits, &[])?;
+        let (places, sizes) = tape.share();
+        Ok(plan::memory(&tape, &sizes, &places, plan::staging_bytes(&tape, limits)))
+    }
+
+    fn compile(&self, graph: &Graph, limits: &Limits) -> Result<Box<dyn Plan>, Error> {
+        let mut wide = vec![];
+        loop {
+            let tape = self.tape(graph, limits, &wide)?;
+            match GpuPlan::new(&self.device, graph, limits, tape) {
+                Ok(plan) => return Ok(Box::new(plan)),
+                Err(Refused::Error(error)) => return Err(error),
+                Err(Refused::Wide(codec)) => wide.push(codec),
+            }
+        }
+    }
+}

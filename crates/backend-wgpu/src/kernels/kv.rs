@@ -1,0 +1,172 @@
+//! The bank of keys and values, one pair of buffers a layer.
+//!
+//! Keys of a page and a head: `[key_dim / unit][64 positions][unit]`, so that invocations, one a position, read
+//! neighbouring words; values: `[64 positions][value_dim]`. Numbers are f32, or f16 two in a word.
+
+use crate::shader::{Shader, Source};
+use nibble_backend::KvType;
+use nibble_graph::{KvLayer, RopeLayout};
+
+/// Positions in a page.
+pub const PAGE: u32 = nibble_backend::PAGE_LEN as u32;
+
+/// Where numbers of a layer lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bank {
+    /// Heads and sizes.
+    pub layer: KvLayer,
+    /// Numbers in a word: 1 or 2.
+    pub per_word: usize,
+}
+
+impl Bank {
+    /// The layout of a layer, for the types that this device has.
+    pub fn new(layer: KvLayer, kv: KvType) -> Option<Self> {
+        let per_word = match kv {
+            KvType::F32 => 1,
+            KvType::F16 => 2,
+            _ => return None,
+        };
+        Some(Self { layer, per_word })
+    }
+
+    /// Words of a key, of a value.
+    pub fn row_words(&self) -> [u32; 2] {
+        [self.layer.key_dim, self.layer.value_dim].map(|dim| dim.div_ceil(self.per_word) as u32)
+    }
+
+    /// Words of a page of keys, of values: all heads.
+    pub fn page_words(&self) -> [u32; 2] {
+        self.row_words().map(|row| row * PAGE * self.layer.kv_heads as u32)
+    }
+
+    /// Words of a key that lie together: 4, 2 or 1.
+    pub fn unit(&self) -> u32 {
+        let [key, _] = self.row_words();
+        [4, 2, 1].into_iter().find(|unit| key % unit == 0).expect("1 divides")
+    }
+
+    /// WGSL of the word of numbers `i` (an expression, a multiple of the numbers in a word) of a head with `dim` of them,
+    /// each read by `number(i)`, filled up with zero.
+    fn word(&self, number: &str, dim: usize) -> String {
+        if self.per_word == 1 {
+            return format!("bitcast<u32>({number}(base, i))");
+        }
+        format!(
+            "pack2x16float(vec2<f32>(clamp({number}(base, i), -65504.0, 65504.0), \
+             select(0.0, clamp({number}(base, min(i + 1u, {dim}u - 1u)), -65504.0, 65504.0), i + 1u < {dim}u)))"
+        )
+    }
+}
+
+/// How queries and keys turn on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which numbers of a head turn together.
+    pub layout: RopeLayout,
+    /// How many turn.
+    pub dims: usize,
+    /// Whether the table has a row for each row of the step, not for each position.
+    pub by_row: bool,
+    /// Heads of queries.
+    pub heads: usize,
+}
+
+/// WGSL of `turned_{name}(base, d)`: number `d` of the head at `base` of an array, turned.
+fn turned(name: &str, turn: &Turn) -> String {
+    let half = turn.dims / 2;
+    let (pair, first, other) = match turn.layout {
+        RopeLayout::Split => (
+            format!("d % {half}u"),
+            format!("d < {half}u"),
+            format!("select(d - {half}u, d + {half}u, first)"),
+        ),
+        RopeLayout::Interleaved => {
+            ("d / 2u".into(), "d % 2u == 0u".into(), "select(d - 1u, d + 1u, first)".into())
+        }
+    };
+    format!(
+        "fn turned_{name}(base: u32, d: u32) -> f32 {{
+let v = {name}[base + d];
+if d >= {dims}u {{ return v; }}
+let turn = turns[turn_row * {half}u + {pair}];
+let first = {first};
+let o = {name}[base + {other}];
+return select(v * turn.x + o * turn.y, v * turn.x - o * turn.y, first);
+}}",
+        dims = turn.dims
+    )
+}
+
+/// Writes the rows of a step into their pages; with `turn`, turns keys, and queries too. Bindings: step rows, sequences,
+/// pages, k, v, keys, values, then the table of turns, q, turned q. Grid: blocks of 64 words of a row (keys, values, then
+/// numbers of queries), rows.
+pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
+    let mut s = Source::new("kv_write", 64);
+    s.read("step", "vec4<u32>");
+    s.read("sequences", "vec4<u32>");
+    s.read("pages", "u32");
+    s.read("k", "f32");
+    s.read("v", "f32");
+    s.write("keys", "u32");
+    s.write("values", "u32");
+    let KvLayer { kv_heads, key_dim, value_dim } = bank.layer;
+    let ([key, value], [key_page, value_page]) = (bank.row_words(), bank.page_words());
+    let (unit, per_word) = (bank.unit(), bank.per_word);
+    s.item("fn plain_v(base: u32, d: u32) -> f32 { return v[base + d]; }");
+    let mut queries = String::new();
+    let mut prepare = String::new();
+    let all = (key + value) as usize * kv_heads;
+    let (keys, values) = match turn {
+        None => {
+            s.item("fn plain_k(base: u32, d: u32) -> f32 { return k[base + d]; }");
+            (bank.word("plain_k", key_dim), bank.word("plain_v", value_dim))
+        }
+        Some(turn) => {
+            s.read("turns", "vec2<f32>");
+            s.read("q", "f32");
+            s.write("turned", "f32");
+            s.item("var<private> turn_row: u32;");
+            s.item(&turned("k", turn));
+            s.item(&turned("q", turn));
+            prepare = format!("turn_row = {};\n", if turn.by_row { "group.y" } else { "place.y" });
+            let width = turn.heads * key_dim;
+            queries = format!(
+                "if n >= {all}u {{
+let at = n - {all}u;
+if at < {width}u {{
+let base = group.y * {width}u + at / {key_dim}u * {key_dim}u;
+turned[base + at % {key_dim}u] = turned_q(base, at % {key_dim}u);
+}}
+return;
+}}\n"
+            );
+            (bank.word("turned_k", key_dim), bank.word("plain_v", value_dim))
+        }
+    };
+    s.build(&format!(
+        "let n = group.x * 64u + local;
+let place = step[group.y];
+{prepare}{queries}if n >= {all}u {{ return; }}
+let page = pages[sequences[place.z * 2u].x + place.y / {PAGE}u];
+let position = place.y % {PAGE}u;
+if n < {key_words}u {{
+let head = n / {key}u;
+let w = n % {key}u;
+let base = group.y * {k_width}u + head * {key_dim}u;
+let i = w * {per_word}u;
+keys[page * {key_page}u + head * {head_keys}u + (w / {unit}u * {PAGE}u + position) * {unit}u + w % {unit}u] = {keys};
+}} else {{
+let m = n - {key_words}u;
+let head = m / {value}u;
+let w = m % {value}u;
+let base = group.y * {v_width}u + head * {value_dim}u;
+let i = w * {per_word}u;
+values[page * {value_page}u + (head * {PAGE}u + position) * {value}u + w] = {values};
+}}",
+        key_words = key as usize * kv_heads,
+        k_width = kv_heads * key_dim,
+        v_width = kv_heads * value_dim,
+        head_keys = key * PAGE,
+    ))
+}

@@ -1,0 +1,22 @@
+//! The GPU backend: kernels in WGSL, written by Rust functions, run through wgpu on Vulkan and Metal.
+//!
+//! A graph becomes a `tape`: a list of calls of kernels on buffers, with variants for few and for many rows (`compile`).
+//! Weights are taken apart into planes of codes and scales when they are brought to the device (`form`, `pack`). A step is
+//! one command buffer with one pass: all of the tape.
+
+mod adapters;
+mod build;
+mod compile;
+mod decode;
+mod device;
+mod form;
+mod gpu;
+mod kernels;
+mod pack;
+mod plan;
+mod shader;
+mod tape;
+mod turns;
+
+pub use adapters::{Adapter, Caps, adapters};
+pub use gpu::{Gpu, GpuOptions};

@@ -1,0 +1,124 @@
+//! WGSL text from parts: bindings, immediates, workgroup memory, a body.
+
+use std::fmt::Write;
+
+/// How a kernel uses a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Read only.
+    Read,
+    /// Read and written.
+    Write,
+}
+
+/// A finished kernel. Two calls with the same shader share one pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shader {
+    /// What it computes, for reports.
+    pub label: String,
+    /// WGSL.
+    pub text: String,
+    /// Its bindings, in order.
+    pub access: Vec<Access>,
+    /// 32-bit words of immediates; the first is the number of rows.
+    pub words: usize,
+}
+
+/// A kernel being written.
+///
+/// Every kernel has the immediate `p.rows`, the rows of the step that it works on, and the variables `group`
+/// (`vec3<u32>`, the workgroup) and `local` (the invocation in it); those that ask for subgroups have `lane`, `lanes`,
+/// `sub` and `subs` too: place and size of the subgroup, number and count in the workgroup.
+pub struct Source {
+    label: String,
+    threads: u32,
+    enables: Vec<&'static str>,
+    bindings: String,
+    access: Vec<Access>,
+    words: Vec<(String, &'static str)>,
+    items: String,
+    subgroups: bool,
+}
+
+impl Source {
+    /// A kernel whose workgroups have so many invocations.
+    pub fn new(label: impl Into<String>, threads: u32) -> Self {
+        Self {
+            label: label.into(),
+            threads,
+            enables: vec![],
+            bindings: String::new(),
+            access: vec![],
+            words: vec![("rows".into(), "u32")],
+            items: String::new(),
+            subgroups: false,
+        }
+    }
+
+    fn bind(&mut self, access: Access, name: &str, element: &str) {
+        let mode = if access == Access::Read { "read" } else { "read_write" };
+        let index = self.access.len();
+        let line = format!("@group(0) @binding({index}) var<storage, {mode}> {name}: array<{element}>;");
+        writeln!(self.bindings, "{line}").expect("strings take text");
+        self.access.push(access);
+    }
+
+    /// The next binding: an array that is only read.
+    pub fn read(&mut self, name: &str, element: &str) {
+        self.bind(Access::Read, name, element);
+    }
+
+    /// The next binding: an array that is written.
+    pub fn write(&mut self, name: &str, element: &str) {
+        self.bind(Access::Write, name, element);
+    }
+
+    /// The next immediates, each 32 bits, read as `p.name`.
+    pub fn words(&mut self, ty: &'static str, names: &[&str]) {
+        self.words.extend(names.iter().map(|n| (n.to_string(), ty)));
+    }
+
+    /// Workgroup memory.
+    pub fn shared(&mut self, name: &str, ty: &str) {
+        writeln!(self.items, "var<workgroup> {name}: {ty};").expect("strings take text");
+    }
+
+    /// A function or a constant, once.
+    pub fn item(&mut self, text: &str) {
+        if !self.items.contains(text) {
+            self.items.push_str(text);
+            self.items.push('\n');
+        }
+    }
+
+    /// A language extension.
+    pub fn enable(&mut self, name: &'static str) {
+        if !self.enables.contains(&name) {
+            self.enables.push(name);
+        }
+    }
+
+    /// Subgroup operations and the variables that go with them.
+    pub fn subgroups(&mut self) {
+        self.subgroups = true;
+    }
+
+    /// The kernel with that body.
+    pub fn build(self, body: &str) -> Shader {
+        let Self { label, threads, enables, bindings, access, words, items, subgroups } = self;
+        let enables: String = enables.iter().map(|e| format!("enable {e};\n")).collect();
+        let fields: String = words.iter().map(|(name, ty)| format!(" {name}: {ty},")).collect();
+        let more = if subgroups {
+            ", @builtin(subgroup_invocation_id) lane: u32, @builtin(subgroup_size) lanes: u32, \
+             @builtin(subgroup_id) sub: u32, @builtin(num_subgroups) subs: u32"
+        } else {
+            ""
+        };
+        let text = format!(
+            "{enables}struct Params {{{fields} }}\nvar<immediate> p: Params;\n{bindings}{items}\n\
+             @compute @workgroup_size({threads})\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
+             @builtin(local_invocation_index) local: u32{more}) {{\n{body}\n}}\n"
+        );
+        Shader { label, text, access, words: words.len() }
+    }
+}

@@ -1,0 +1,92 @@
+//! Products and embeddings of every encoding against the reference backend.
+
+mod common;
+
+use common::gpu;
+use nibble_backend::{Activations, Backend, Limits};
+use nibble_backend_reference::Reference;
+use nibble_backend_wgpu::GpuOptions;
+use nibble_graph::{Graph, Weight};
+use nibble_quant::{CODECS, Codec, Encoded};
+use nibble_tensor::Shape;
+use nibble_testkit::{
+    Rng,
+    ops::{limits, rows, run_plan},
+};
+
+/// Two blocks a row at least, of a length that 32 does not divide where the encoding allows it.
+fn row_len(codec: &dyn Codec) -> usize {
+    match codec.spec().block_len {
+        1 => 72,
+        len => len.max(32) * 3,
+    }
+}
+
+/// A matrix of numbers around 1 in that encoding; of small random bytes if it cannot be written.
+fn matrix(name: &str, codec: &'static dyn Codec, n: usize, k: usize, seed: u64) -> Weight {
+    let mut rng = Rng::new(seed);
+    let shape = Shape::from([n, k]);
+    let encoded = match codec.encoder() {
+        Some(_) => {
+            let numbers: Vec<f32> = (0..n * k).map(|_| rng.uniform()).collect();
+            Encoded::encode(name, shape, codec, &numbers, None)
+        }
+        None => {
+            let bytes = nibble_quant::byte_len(&shape, codec.spec()).unwrap();
+            let bytes: Vec<u8> = (0..bytes).map(|_| rng.below(60) as u8).collect();
+            Encoded::new(name, shape, codec, bytes.into())
+        }
+    };
+    Weight::new(name, encoded.unwrap())
+}
+
+/// A product of random rows, and one of rows of the encoding itself.
+fn graph(codec: &'static dyn Codec) -> Graph {
+    let mut g = Graph::default();
+    let k = row_len(codec);
+    let x = rows(&mut g, "x", k).unwrap();
+    let y = g.matmul(x, matrix("w", codec, 70, k, 1)).unwrap();
+    g.output(y);
+    let tokens = g.tokens().unwrap();
+    let table = g.embed(tokens, matrix("table", codec, 300, k, 2)).unwrap();
+    g.output(table);
+    g
+}
+
+/// The largest difference in a row, in units of the largest number of all rows of that length.
+fn difference(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+    let mut worst = 0f32;
+    for width in [expected[0].len(), expected[expected.len() - 1].len()] {
+        let of = |rows: &[Vec<f32>]| -> Vec<f32> {
+            rows.iter().filter(|r| r.len() == width).flatten().copied().collect()
+        };
+        let (found, expected) = (of(found), of(expected));
+        let largest = expected.iter().fold(1e-30f32, |m, e| m.max(e.abs()));
+        let most = found.iter().zip(&expected).fold(0f32, |m, (f, e)| m.max((f - e).abs()));
+        assert!(most.is_finite());
+        worst = worst.max(most / largest);
+    }
+    worst
+}
+
+#[test]
+fn every_encoding_multiplies_and_embeds_as_the_reference() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    for codec in CODECS {
+        let graph = graph(*codec);
+        let plain = Limits { check_finite: false, ..limits(129) };
+        let mut exact = gpu.compile(&graph, &plain).unwrap();
+        let auto = Limits { activations: Activations::Auto, ..plain };
+        let mut fast = gpu.compile(&graph, &auto).unwrap();
+        for counts in [[1, 0], [2, 1], [3, 5], [100, 29]] {
+            let name = codec.spec().name;
+            let mut reference = Reference.compile(&graph, &limits(129)).unwrap();
+            let expected = run_plan(&mut *reference, &graph, counts, 1);
+            let exactly = difference(&run_plan(&mut *exact, &graph, counts, 1), &expected);
+            assert!(exactly < 2e-3, "{name} {counts:?}: {exactly}");
+            let roughly = difference(&run_plan(&mut *fast, &graph, counts, 1), &expected);
+            assert!(roughly < 0.02, "{name} {counts:?}: {roughly} with rounded inputs");
+            eprintln!("{name} {counts:?}: {exactly:.1e}, {roughly:.1e}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Every golden model on the GPU: logits and greedy tokens of transformers.
+
+mod common;
+
+use common::{gpu, open};
+use nibble_backend::{Activations, Backend, KvType};
+use nibble_backend_wgpu::{Gpu, GpuOptions};
+use nibble_testkit::{
+    golden::{self, TOLERANCE},
+    runner::{Runner, limits},
+    shared_dir,
+};
+use std::path::Path;
+
+/// Compares all tokens of each prompt and all that follow; then the first logits as the device is fastest, loosely.
+fn check(gpu: &Gpu, path: &Path, golden: &Path) {
+    let (model, prompts) = (open(path), golden::read(golden));
+    let rows = prompts.iter().map(|p| p.ids.len()).max().unwrap();
+    let context = prompts.iter().map(|p| p.ids.len() + p.greedy.len()).max().unwrap();
+    let runner = |activations| {
+        let limits =
+            nibble_backend::Limits { activations, check_finite: false, ..limits(rows, context, KvType::F32) };
+        Runner::new(gpu.compile(&model.graph, &limits).unwrap(), model.config.vocab)
+    };
+    let mut exact = runner(Activations::F32);
+    let worst = prompts.iter().map(|p| p.check(&mut exact, TOLERANCE).max).fold(0.0, f32::max);
+    let mut rounded = runner(Activations::Auto);
+    let mut loose = 0f32;
+    for p in &prompts {
+        for len in [60, 5] {
+            rounded.start(p.ids.len()); // of the whole prompt: rotations may depend on it
+            let p = p.cut(len);
+            loose = loose.max(p.difference(&rounded.feed(&p.ids, p.ids.len())).max);
+        }
+    }
+    eprintln!("{}: largest difference {worst:.1e}, as fast as it can {loose:.1e}", path.display());
+    assert!(loose < 1.5, "{}: {loose}", path.display());
+}
+
+#[test]
+fn golden_models_have_the_logits_of_transformers() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    for folder in golden::models() {
+        check(&gpu, &folder, &folder.join("golden.json"));
+    }
+}
+
+#[test]
+fn gguf_files_have_the_logits_of_their_models() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    for (path, golden) in golden::gguf_files() {
+        check(&gpu, &path, &golden);
+    }
+}
+
+#[test]
+fn trained_models_have_the_logits_of_transformers() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    let Some(shared) = shared_dir() else { return };
+    for folder in golden::folders(&shared.join("tiny")) {
+        check(&gpu, &folder, &folder.join("golden.json"));
+    }
+}
