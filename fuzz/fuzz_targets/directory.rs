@@ -62,10 +62,11 @@ fuzz_target!(|data: &[u8]| {
     let bits = [2, 3, 4, 5, 6, 8, 1, 0][next() % 8];
     let group = [32, 64, 128, 16, -1, 256, 1, 0][next() % 8];
     let flags = next();
+    let mode = ["affine", "mxfp4", "nvfp4", "mxfp8"][flags >> 1 & 3];
     let weights = json!({"num_bits": bits, "symmetric": flags & 1 == 0});
     let settings = json!({
         "quant_method": kind, "bits": bits, "group_size": group, "format": "pack-quantized", "quant_algo": "NVFP4",
-        "mode": ["affine", "mxfp4", "nvfp4", "mxfp8"][flags >> 1 & 3], "config_groups": {"g": {"weights": weights}},
+        "mode": mode, "config_groups": {"g": {"weights": weights}},
         "weight_block_size": if flags & 8 == 0 { json!([128, 64]) } else { Value::Null }, "desc_act": flags & 16 != 0,
     });
     let mut config = json!({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4});

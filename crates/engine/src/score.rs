@@ -103,6 +103,11 @@ impl Engine {
                 for output in 0..text.outputs {
                     let numbers = &mut numbers[..self.widths[output]];
                     self.plan.read(output, n, numbers)?;
+                    let damage = numbers.iter().position(|x| !x.is_finite()).filter(|_| output == 0);
+                    if let Some(token) = damage {
+                        let (position, found) = (start + n, numbers[token]);
+                        return Err(Error::NotFinite { position, token, found });
+                    }
                     row(output, start + n, numbers);
                 }
             }
