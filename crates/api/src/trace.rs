@@ -8,7 +8,7 @@ use nibble_graph::Label;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{self, BufWriter, Seek, SeekFrom, Write},
+    io::{self, BufWriter, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -16,6 +16,9 @@ use std::{
 
 /// Spans held between two writes to the file: more than the longest step has.
 const HELD: usize = 1 << 16;
+
+/// What begins the file, and tells an older trace from files that nobody wants to lose.
+const BEGIN: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 
 /// What ends the file. It is there after each write, so that the file can be read whatever ends the program.
 const END: &str = "\n]}\n";
@@ -66,11 +69,17 @@ pub struct OpTime {
 }
 
 impl Trace {
-    /// Starts the clock and the file; a file of that name is replaced.
+    /// Starts the clock and the file; an older trace of that name is replaced.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the file cannot be written.
+    /// [`Kind::Usage`] if the file cannot be written, or another one is there: it may be the model, which is in use.
     pub fn create(path: &Path) -> Result<Arc<Self>, Error> {
+        if holds_something_else(path) {
+            let path = path.display();
+            let what =
+                format!("{path}: expected a new file or an older trace to write to, found another file");
+            return Err(Error::new(Kind::Usage, what + "; choose another name"));
+        }
         let file = File::create(path).map_err(|e| unwritable(path, &e))?;
         let now = Instant::now();
         let state = State {
@@ -154,7 +163,7 @@ impl Drop for Trace {
 
 impl State {
     fn begin(&mut self) -> io::Result<()> {
-        write!(self.out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{END}")?;
+        write!(self.out, "{BEGIN}{END}")?;
         self.out.flush()
     }
 
@@ -215,6 +224,15 @@ impl State {
         let first = std::mem::take(&mut self.empty);
         self.out.write_all(if first { b"\n" } else { b",\n" })
     }
+}
+
+/// Whether a file would be lost that is no trace.
+fn holds_something_else(path: &Path) -> bool {
+    let mut begin = vec![];
+    path.is_file()
+        && File::open(path).is_ok_and(|file| file.take(BEGIN.len() as u64).read_to_end(&mut begin).is_ok())
+        && !begin.is_empty()
+        && begin != BEGIN.as_bytes()
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {

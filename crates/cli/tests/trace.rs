@@ -49,6 +49,33 @@ fn a_run_that_fails_leaves_a_trace_of_what_it_did() {
     assert!(names(&path).iter().any(|n| n == "compile"));
 }
 
+#[test]
+fn a_trace_replaces_an_older_one_and_nothing_else() {
+    let dir = TempDir::new("cli-trace-replace");
+    let (path, model) = (dir.file("t.json"), dir.file("m.gguf"));
+    fs::copy(nibble_testkit::workspace_root().join("golden/gguf/llama-f32.gguf"), &model).unwrap();
+    let run = |trace: &Path| {
+        let args = [
+            "run",
+            model.to_str().unwrap(),
+            "--tokens",
+            "1,2",
+            "-n",
+            "2",
+            "--trace",
+            trace.to_str().unwrap(),
+        ];
+        nibble(&args).output().unwrap()
+    };
+    let before = fs::read(&model).unwrap();
+    let refused = run(&model);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("choose another name"));
+    assert_eq!(fs::read(&model).unwrap(), before, "the model is still there");
+    assert!(run(&path).status.success() && run(&path).status.success());
+    assert!(names(&path).iter().any(|n| n == "step"));
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_leaves_a_whole_file() {
