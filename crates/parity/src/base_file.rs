@@ -19,6 +19,10 @@ const MAGIC: &[u8; 8] = b"_logits_";
 /// How far below the likeliest token log-probabilities go.
 pub const DEPTH: f32 = 16.0;
 
+/// How far from 1 the probabilities of a row may sum to: those at the floor are too large by at most `e^-16` each, which is
+/// 0.03 for 256 thousand tokens.
+const SUM_TOLERANCE: f64 = 0.1;
+
 /// What a file says before its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -120,8 +124,11 @@ impl BaseFile {
         let (words, _) = rest.as_chunks::<4>();
         let word = |i: usize| words.get(i).map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut);
         let (ctx, vocab, chunks) = (word(0)?, word(1)?, word(2)?);
-        if ctx < 2 || vocab == 0 || vocab > i32::MAX as usize {
-            return Err(format!("expected a context and a vocabulary, found {ctx} and {vocab}"));
+        // A context of two tokens has no position in its second half that a token follows.
+        if ctx < 3 || vocab == 0 || vocab > i32::MAX as usize || chunks == 0 {
+            return Err(format!(
+                "expected chunks, a context and a vocabulary, found {chunks}, {ctx} and {vocab}"
+            ));
         }
         let count = chunks.checked_mul(ctx).filter(|&n| n <= words.len() - 3).ok_or_else(cut)?;
         let tokens: Vec<_> = words[3..3 + count].iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -140,9 +147,12 @@ impl BaseFile {
 
     /// The log-probabilities at position `head.first() + row` of a chunk.
     ///
+    /// # Errors
+    /// [`Kind::Load`] if they are none: the probabilities of a row sum to 1.
+    ///
     /// # Panics
     /// If there is no such row, or `into` is not as long as the vocabulary.
-    pub fn read(&self, chunk: usize, row: usize, into: &mut [f32]) {
+    pub fn read(&self, chunk: usize, row: usize, into: &mut [f32]) -> Result<(), Error> {
         assert!(row < self.head.rows() && into.len() == self.head.vocab);
         let len = self.head.row_bytes();
         let bytes = &self.rows[(chunk * self.head.rows() + row) * len..][..len];
@@ -152,6 +162,14 @@ impl BaseFile {
         into.iter_mut()
             .zip(codes)
             .for_each(|(x, code)| *x = scale * f32::from(u16::from_le_bytes(*code)) + min);
+        let sum = log_sum_exp(into).exp();
+        if (sum - 1.0).abs() <= SUM_TOLERANCE {
+            return Ok(());
+        }
+        let what = format!(
+            "log-probabilities, chunk {chunk}, row {row}: expected probabilities that sum to 1, found {sum:.3e}; make the file again"
+        );
+        Err(Error::new(Kind::Load, what))
     }
 }
 
@@ -174,7 +192,7 @@ mod tests {
         let file = BaseFile::parse(&file().into()).unwrap();
         assert_eq!((file.head.chunks(), file.head.first(), file.head.rows()), (2, 2, 1));
         let mut row = [0.0; 3];
-        file.read(1, 0, &mut row);
+        file.read(1, 0, &mut row).unwrap();
         let total = log_sum_exp(&[2.0, 3.0, -40.0]) as f32;
         for (found, expected) in row.iter().zip([2.0 - total, 3.0 - total, 3.0 - 16.0 - total]) {
             assert!((found - expected).abs() < 2e-4, "{row:?}");
@@ -192,12 +210,29 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_are_no_probabilities_are_refused() {
+        let start = 8 + 4 * (3 + 8);
+        for (at, value) in
+            [(start, f32::NAN), (start, 1e30), (start, 0.0), (start + 4, 50.0), (start + 4, -90.0)]
+        {
+            let mut wrong = file();
+            wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let file = BaseFile::parse(&wrong.into()).unwrap();
+            let error = file.read(0, 0, &mut [0.0; 3]).unwrap_err().to_string();
+            assert!(error.contains("chunk 0, row 0") && error.contains("sum to 1"), "{value}: {error}");
+            assert!(file.read(1, 0, &mut [0.0; 3]).is_ok());
+        }
+    }
+
+    #[test]
     fn files_that_are_cut_or_lie_are_refused() {
         let whole = file();
         for len in 0..whole.len() {
             assert!(BaseFile::parse(&whole[..len].to_vec().into()).is_err(), "{len} bytes");
         }
-        for (at, value) in [(8, 0u32), (8, 1), (12, 0), (12, u32::MAX), (16, u32::MAX), (8, u32::MAX)] {
+        for (at, value) in
+            [(8, 0u32), (8, 1), (8, 2), (16, 0), (12, 0), (12, u32::MAX), (16, u32::MAX), (8, u32::MAX)]
+        {
             let mut wrong = whole.clone();
             wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());
             assert!(BaseFile::parse(&wrong.into()).is_err(), "{value} at {at}");

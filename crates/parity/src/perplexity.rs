@@ -72,18 +72,18 @@ impl Chunks {
     fn new(tokens: Vec<u32>, leading: Option<u32>, cut: &Cut) -> Result<Self, Error> {
         let stride = cut.stride.unwrap_or(0);
         let refuse = |what: String| Err(Error::new(Kind::Usage, what));
-        if cut.ctx < 4 || stride > cut.ctx {
-            return refuse(format!(
-                "--ctx, --stride: expected at least 4, and no more, found {} and {stride}",
-                cut.ctx
-            ));
+        if cut.ctx < 4 {
+            return refuse(format!("--ctx: expected at least 4 tokens, found {}", cut.ctx));
+        }
+        if stride > cut.ctx {
+            return refuse(format!("--stride: expected at most the context of {}, found {stride}", cut.ctx));
         }
         let len = cut.ctx + stride / 2;
         if tokens.len() < 2 * len {
-            let found = tokens.len();
             return refuse(format!(
-                "--text: expected at least {} tokens for a context of {len}, found {found}",
-                2 * len
+                "--text: expected at least {} tokens, two chunks of {len}, found {}; choose a longer text or a smaller --ctx",
+                2 * len,
+                tokens.len()
             ));
         }
         let (step, first, count) = match stride {
@@ -240,7 +240,7 @@ pub fn divergence(
     chunks.run(
         engine,
         |chunk, position, logits, next| {
-            base.read(chunk, position - base.head.first(), &mut stored);
+            base.read(chunk, position - base.head.first(), &mut stored)?;
             let row: RowAgreement = agreement::compare(logits, &stored, Form::LogProbs { depth: DEPTH })?;
             let (mine, theirs) = (surprise(logits, next)?, -f64::from(stored[next as usize]));
             nll.add(mine);

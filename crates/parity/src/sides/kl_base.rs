@@ -79,7 +79,7 @@ impl Side for KlBase {
         };
         let mut numbers = vec![0.0; self.file.head.vocab];
         for position in prompt.first..prompt.end {
-            self.file.read(chunk, position - prompt.first, &mut numbers);
+            self.file.read(chunk, position - prompt.first, &mut numbers)?;
             row(position, &numbers);
         }
         Ok(())

@@ -110,11 +110,11 @@ impl Side for LlamaCpp {
                     return self.saved.rows(&first, row);
                 }
                 let mut numbers = vec![0.0; again.head.vocab];
-                (first.first..first.end).enumerate().for_each(|(i, position)| {
-                    again.read(0, i, &mut numbers);
+                (first.first..first.end).enumerate().try_for_each(|(i, position)| {
+                    again.read(0, i, &mut numbers)?;
                     row(position, &numbers);
-                });
-                Ok(())
+                    Ok(())
+                })
             })?;
         let theirs = self.saved.tokens();
         let alike = self.ours.get(..theirs.len()) == Some(theirs);
