@@ -126,8 +126,10 @@ fn record(
 
 fn same_answer(args: &ParityArgs, model: &Model, options: &Options) -> Result<(), Error> {
     let started = Instant::now();
-    let count = args.max_tokens.max(1);
-    let most = nibble_parity::context(model, options.context).saturating_sub(2 * count).max(1);
+    let context = nibble_parity::context(model, options.context);
+    let count = args.max_tokens.clamp(1, (context / 2).max(1));
+    // Of two tokens, the first can be found in the cache; the last never is.
+    let most = context.saturating_sub(2 * count).max(2);
     let all = default_texts();
     let mut prompts = SAME_ANSWER.iter().map(|name| {
         let text = all.iter().find(|text| text.name == *name).map_or("", |text| text.text.as_str());

@@ -229,6 +229,31 @@ fn same_answer_prints_a_matrix() {
 }
 
 #[test]
+fn same_answer_takes_any_length_and_no_answer_is_not_the_same() {
+    let model = golden("gguf/llama-f32.gguf");
+    for more in [["-n", "18446744073709551615"], ["--ctx", "1"]] {
+        let page = stdout(&nibble(&[&["parity", &model, "--same-answer"][..], &more].concat()));
+        assert!(page.matches(" same ").count() >= 32, "{page}");
+    }
+    let scratch = TempDir::new("command-not-finite");
+    let broken = text(scratch.file("nan.gguf"));
+    let mut bytes = std::fs::read(&model).unwrap();
+    let last = bytes.len() - 4; // of the last norm's weights
+    bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(&broken, bytes).unwrap();
+    let output = nibble(&["parity", &broken, "--same-answer", "-n", "2"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--check-finite") && output.stdout.is_empty(), "{}", stderr(&output));
+    let record = text(scratch.file("r.safetensors"));
+    for continuation in ["2", "0"] {
+        let args = ["parity", &broken, "--limit", "2", "-n", continuation, "--record", &record];
+        let output = nibble(&args);
+        assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+        assert!(stderr(&output).contains("NaN") && !PathBuf::from(&record).exists(), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn perplexity_is_measured_kept_and_compared() {
     let scratch = TempDir::new("command-perplexity");
     let [kept, book] = ["kept", "book.txt"].map(|name| text(scratch.file(name)));

@@ -140,6 +140,12 @@ pub fn compare(
     context: usize,
     progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
 ) -> Result<Report, Error> {
+    // Before any work, which may take hours: a word that is no bound.
+    let precision = subject.precision().max(reference.precision());
+    let mut bounds = Bounds::of(precision);
+    if !work.bounds.is_empty() {
+        bounds.set(work.bounds)?;
+    }
     let own = reference.prompts().map(<[Prompt]>::to_vec);
     let (prompts, cut) = match own {
         Some(prompts) => (within(prompts, subject, context)?, 0),
@@ -165,11 +171,6 @@ pub fn compare(
         go_on(progress(Progress { what: "comparing", done: total.agreement.positions, total: positions }))?;
     }
     go_on(progress(Progress { what: "comparing layers", done: positions, total: positions }))?;
-    let precision = subject.precision().max(reference.precision());
-    let mut bounds = Bounds::of(precision);
-    if !work.bounds.is_empty() {
-        bounds.set(work.bounds)?;
-    }
     let texts = trace::texts(prompts.iter().map(|p| &p.tokens[..p.tokens.len() - p.continuation]));
     let trace = match reference.trace(&texts)? {
         Some(right) => subject.trace(&texts)?.and_then(|found| right.compare(&found, bounds.layers)),

@@ -246,6 +246,8 @@ fn finish(engine: &mut Engine, seen: &Seen, wanted: Option<RequestId>) -> Result
                     }
                 }
                 Event::Finished { request, usage, .. } if Some(request) == wanted => cached = usage.cached,
+                // Answers that all fail alike are not the same answer.
+                Event::Failed { error, .. } => return Err(error.into()),
                 _ => {}
             }
         }

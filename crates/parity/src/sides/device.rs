@@ -91,10 +91,13 @@ impl Side for Device {
         let (mut chosen, mut events) = (vec![], vec![]);
         while !self.engine.is_idle() {
             self.engine.step(&mut events)?;
-            chosen.extend(events.drain(..).filter_map(|event| match event {
-                Event::Token { token, .. } => Some(token),
-                _ => None,
-            }));
+            for event in events.drain(..) {
+                match event {
+                    Event::Token { token, .. } => chosen.push(token),
+                    Event::Failed { error, .. } => return Err(error.into()),
+                    _ => {}
+                }
+            }
         }
         Ok(Some(chosen))
     }

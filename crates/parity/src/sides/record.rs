@@ -157,12 +157,12 @@ pub fn write(
         for prompt in &prompts {
             prompt.tokens.iter().try_for_each(|id| out.write_all(&id.to_le_bytes())).map_err(io)?;
             let mut written = Ok(());
-            side.rows(prompt, &mut |_, row| {
+            side.rows(prompt, &mut |position, row| {
                 if written.is_ok() {
-                    written = row.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()));
+                    written = write_row(&prompt.name, position, row, out, &io);
                 }
             })?;
-            written.map_err(io)?;
+            written?;
             done += prompt.positions();
             if progress(done, total).is_break() {
                 return Err(Error::new(
@@ -174,6 +174,24 @@ pub fn write(
         Ok(())
     })?;
     Ok(prompts)
+}
+
+/// Nothing could ever agree with a row that is not finite.
+fn write_row(
+    prompt: &str,
+    position: usize,
+    row: &[f32],
+    out: &mut dyn io::Write,
+    io: &impl Fn(io::Error) -> Error,
+) -> Result<(), Error> {
+    if let Some(token) = row.iter().position(|x| !x.is_finite()) {
+        let found = row[token];
+        let what = format!(
+            "prompt `{prompt}`, position {position}: token {token}: expected a finite number to keep, found {found}"
+        );
+        return Err(Error::new(Kind::Run, what));
+    }
+    row.iter().try_for_each(|x| out.write_all(&x.to_le_bytes())).map_err(io)
 }
 
 fn record_head(side: &Device, prompts: &[Prompt], trace: &Trace, vocab: usize) -> Vec<u8> {
