@@ -381,16 +381,16 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tokens)]
     pub depth: Option<Vec<usize>>,
     /// Takes of each row
-    #[arg(long, short, default_value_t = 5, value_name = "N")]
+    #[arg(long, short, default_value_t = 5, value_name = "N", value_parser = takes)]
     pub repeats: usize,
     /// Takes before them that do not count
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = takes)]
     pub warmup: usize,
     /// Empty the caches and open the model again before each take
     #[arg(long)]
     pub cold: bool,
     /// Only measure what the device can do at most
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["cold", "against", "csv", "html"])]
     pub limits: bool,
     /// Run others in turns on the same file: llama.cpp, ik_llama.cpp=FOLDER, mlx-lm=PYTHON
     #[arg(long, value_name = "PEER[=PATH]", value_delimiter = ',')]
@@ -419,6 +419,11 @@ fn tokens(s: &str) -> Result<usize, String> {
 /// A number of sequences that no machine exceeds.
 fn sequences(s: &str) -> Result<usize, String> {
     number(s, 1 << 12)
+}
+
+/// A number of takes that no patience exceeds.
+fn takes(s: &str) -> Result<usize, String> {
+    number(s, 1 << 16)
 }
 
 fn number(s: &str, most: usize) -> Result<usize, String> {

@@ -16,6 +16,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     if args.limits {
         return limits(args, &open()?);
     }
+    if let Some(path) = &args.html {
+        has_folder(path)?;
+    }
     let bench = Bench {
         open: &open,
         options: args.device.options(),
@@ -39,18 +42,34 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let report = bench.run(&mut progress);
     bar.finish_and_clear();
     let report = report?;
+    // First what needs no file: a full disk must not cost what was measured.
+    if args.json {
+        let json = serde_json::to_string(&report).map_err(|e| Error::new(Kind::Run, e.to_string()))?;
+        terminal::say(format_args!("{json}\n"))?;
+    } else if args.csv {
+        terminal::say(report.to_csv())?;
+    } else {
+        terminal::say(report.to_text())?;
+    }
     if let Some(path) = &args.html {
-        let io = |e| Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()));
+        let io = |e| unwritable(path, e);
         nibble_api::replace(path, io, |out| out.write_all(report.to_html().as_bytes()).map_err(io))?;
         terminal::note(format_args!("{} shows it in a browser", path.display()));
     }
-    if args.json {
-        let json = serde_json::to_string(&report).map_err(|e| Error::new(Kind::Run, e.to_string()))?;
-        terminal::say(format_args!("{json}\n"))
-    } else if args.csv {
-        terminal::say(report.to_csv())
-    } else {
-        terminal::say(report.to_text())
+    Ok(())
+}
+
+fn unwritable(path: &Path, e: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()))
+}
+
+/// Says before minutes of measuring that there is no place for a file.
+fn has_folder(path: &Path) -> Result<(), Error> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match (path.is_dir(), folder.is_none_or(Path::is_dir)) {
+        (true, _) => Err(unwritable(path, "expected the name of a file, found a folder")),
+        (_, false) => Err(unwritable(path, "its folder is not there; make it first or choose another")),
+        _ => Ok(()),
     }
 }
 
@@ -99,9 +118,13 @@ fn contenders(args: &BenchArgs) -> Result<Vec<Contender>, Error> {
     for text in &args.against_flags {
         let (name, flags) = text.split_once('=').unwrap_or((text, ""));
         let peer = find(name)?;
-        for contender in all.iter_mut().filter(|c| c.peer.name() == peer.name()) {
-            contender.flags.extend(flags.split_whitespace().map(str::to_owned));
+        let mut meant = all.iter_mut().filter(|c| c.peer.name() == peer.name()).peekable();
+        if meant.peek().is_none() {
+            let what =
+                format!("against-flags: expected one of --against, found `{name}`, which is not in it");
+            return Err(Error::new(Kind::Usage, what));
         }
+        meant.for_each(|contender| contender.flags.extend(flags.split_whitespace().map(str::to_owned)));
     }
     Ok(all)
 }

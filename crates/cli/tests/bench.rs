@@ -95,6 +95,37 @@ fn who_cannot_be_measured_is_named() {
     }
 }
 
+#[test]
+fn what_cannot_be_is_said_before_anything_is_measured() {
+    // So many takes would never end.
+    let long = ["-p", "4", "-g", "0", "-r", "65536", "--threads", "1"];
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["--html", "/nowhere/page.html"], 5, "its folder is not there"),
+        (&["--html", "."], 5, "found a folder"),
+        (&["--limits", "--csv"], 2, "cannot be used with"),
+        (&["--limits", "--html", "page.html"], 2, "cannot be used with"),
+        (&["--warmup", "18446744073709551615"], 2, "up to 65536"),
+        (&["-g", "20000000"], 2, "up to 16777216"),
+        (&["--against", "llama.cpp", "--against-flags", "mlx-lm=x"], 2, "mlx-lm"),
+    ];
+    for (args, code, words) in cases {
+        let twice = args.contains(&"-g");
+        let output = bench(&[args, if twice { &[] } else { &long[..] }].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+        assert!(error.contains(words) && output.stdout.is_empty(), "{args:?}: {error}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_page_that_cannot_be_written_does_not_cost_the_table() {
+    let output =
+        bench(&["-p", "4", "-g", "0", "-r", "1", "--warmup", "0", "--threads", "1", "--html", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("prompt 4"), "measured all the same");
+}
+
 /// A stand-in that answers as `llama-bench` does, so that the ratio is known to be made pair by pair.
 #[cfg(unix)]
 #[test]
