@@ -2,7 +2,7 @@
 
 use crate::{
     args::{BenchArgs, codecs},
-    terminal,
+    output, terminal,
 };
 use nibble_api::{Error, Kind, Model};
 use nibble_measure::{Bench, Contender, DeviceLimits, Lists, PEERS, Progress, peer};
@@ -17,7 +17,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         return limits(args, &open()?);
     }
     if let Some(path) = &args.html {
-        has_folder(path)?;
+        output::check(path, args.model.as_deref())?;
     }
     let bench = Bench {
         open: &open,
@@ -52,25 +52,15 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         terminal::say(report.to_text())?;
     }
     if let Some(path) = &args.html {
-        let io = |e| unwritable(path, e);
+        let io = |e| output::unwritable(path, e);
         nibble_api::replace(path, io, |out| out.write_all(report.to_html().as_bytes()).map_err(io))?;
         terminal::note(format_args!("{} shows it in a browser", path.display()));
     }
-    Ok(())
-}
-
-fn unwritable(path: &Path, e: impl std::fmt::Display) -> Error {
-    Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()))
-}
-
-/// Says before minutes of measuring that there is no place for a file.
-fn has_folder(path: &Path) -> Result<(), Error> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match (path.is_dir(), folder.is_none_or(Path::is_dir)) {
-        (true, _) => Err(unwritable(path, "expected the name of a file, found a folder")),
-        (_, false) => Err(unwritable(path, "its folder is not there; make it first or choose another")),
-        _ => Ok(()),
+    if !args.against.is_empty() && report.rows.iter().all(|row| row.against.is_empty()) {
+        let what = "no row could be compared with any other program; the notes above say why";
+        return Err(Error::new(Kind::Run, what));
     }
+    Ok(())
 }
 
 /// The limits of the device alone.

@@ -1,12 +1,15 @@
 //! `nibble logits`: the logits of every position of a prompt.
 
-use crate::{args::LogitsArgs, run::open, terminal};
+use crate::{args::LogitsArgs, output, run::open, terminal};
 use nibble_api::{Error, Kind, NewTensor, Options, log_sum_exp, safetensors_head};
 
 /// Rows of logits held at once.
 const WANTED: usize = 32;
 
 pub fn run(args: &LogitsArgs) -> Result<(), Error> {
+    if let Some(path) = &args.out {
+        output::check(path, Some(&args.model))?;
+    }
     let model = open(Some(&args.model))?;
     let tokens = match (&args.tokens, &args.prompt) {
         (Some(tokens), _) => tokens.clone(),
@@ -27,7 +30,7 @@ pub fn run(args: &LogitsArgs) -> Result<(), Error> {
     };
     match &args.out {
         Some(path) => {
-            let io = |e| Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()));
+            let io = |e| output::unwritable(path, e);
             nibble_api::replace(path, io, |out| {
                 out.write_all(&head(&tokens, model.config.vocab)).map_err(io)?;
                 let mut written = Ok(());

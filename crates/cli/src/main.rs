@@ -10,6 +10,7 @@ mod devices;
 mod generate;
 mod inspect;
 mod logits;
+mod output;
 mod parity;
 mod perplexity;
 mod quantize;

@@ -3,6 +3,7 @@
 use crate::{
     args::ParityArgs,
     generate::{interrupted, stoppable},
+    output,
     run::open,
     terminal,
 };
@@ -18,6 +19,9 @@ const SAME_ANSWER: [&str; 4] = ["long-report", "rust", "german", "list"];
 const SAME_ANSWER_PROMPT: usize = 150;
 
 pub fn run(args: &ParityArgs) -> Result<(), Error> {
+    if let Some(path) = &args.record {
+        output::check(path, args.model.as_deref())?;
+    }
     let model = Arc::new(open(args.model.as_deref())?);
     let options = options(args);
     let texts = chosen_texts(args)?;

@@ -3,6 +3,7 @@
 use crate::{
     args::PerplexityArgs,
     generate::{interrupted, stoppable},
+    output,
     run::open,
     terminal,
 };
@@ -15,6 +16,9 @@ use std::{io::Write, ops::ControlFlow, path::Path, time::Instant};
 const CONTEXT: usize = 512;
 
 pub fn run(args: &PerplexityArgs) -> Result<(), Error> {
+    if let Some(path) = &args.save_logits {
+        output::check(path, Some(&args.model))?;
+    }
     let model = open(Some(&args.model))?;
     stoppable(|| match &args.kl {
         Some(path) => divergence(args, &model, path),
@@ -45,7 +49,7 @@ fn perplexity(args: &PerplexityArgs, model: &Model) -> Result<(), Error> {
     let estimate = match &args.save_logits {
         None => measure(None),
         Some(path) => {
-            let io = |e| Error::new(Kind::Run, format!("{}: cannot be written: {e}", path.display()));
+            let io = |e| output::unwritable(path, e);
             let head = chunks.head(model.config.vocab)?;
             let mut estimate = None;
             nibble_api::replace(path, io, |out| {

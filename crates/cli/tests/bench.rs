@@ -126,21 +126,43 @@ fn a_page_that_cannot_be_written_does_not_cost_the_table() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("prompt 4"), "measured all the same");
 }
 
+/// A program of that text in `scratch`.
+#[cfg(unix)]
+fn stand_in(scratch: &TempDir, script: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let program = scratch.file("llama-bench");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[cfg(unix)]
+#[test]
+fn no_ratio_at_all_is_a_failure_that_costs_no_figure() {
+    let scratch = TempDir::new("bench-rubbish");
+    let model = nibble_testkit::workspace_root().join("assets/story.gguf");
+    let program = stand_in(&scratch, "#!/bin/sh\necho rubbish\n");
+    let peer = format!("llama.cpp={}", program.display());
+    let output =
+        bench(&[text(&model), "-p", "4", "-g", "0", "-r", "1", "--threads", "1", "--against", &peer]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("prompt 4"), "measured all the same");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no row could be compared"));
+}
+
 /// A stand-in that answers as `llama-bench` does, so that the ratio is known to be made pair by pair.
 #[cfg(unix)]
 #[test]
 fn a_peer_is_measured_in_turns_on_the_same_file() {
-    use std::os::unix::fs::PermissionsExt;
     let scratch = TempDir::new("bench-peer");
-    let (model, program, log) = (scratch.file("m.gguf"), scratch.file("llama-bench"), scratch.file("log"));
+    let (model, log) = (scratch.file("m.gguf"), scratch.file("log"));
     std::fs::copy(nibble_testkit::workspace_root().join("assets/story.gguf"), &model).unwrap();
     let answer = format!(
         r#"[{{"build_commit":"abc","build_number":7,"model_filename":"{}","n_prompt":8,"n_gen":0,"n_depth":0,"avg_ns":8000000000}}]"#,
         model.display()
     );
     let script = format!("#!/bin/sh\necho \"$*\" >>'{}'\necho '{answer}'\n", log.display());
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = stand_in(&scratch, &script);
     let peer = format!("llama.cpp={}", program.display());
     let args =
         [text(&model), "-p", "8", "-g", "0", "-r", "3", "--threads", "1", "--json", "--against", &peer];

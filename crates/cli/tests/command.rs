@@ -273,3 +273,23 @@ fn perplexity_is_measured_kept_and_compared() {
     let short = nibble(&["perplexity", &full, "--text", &book, "--ctx", "4096"]);
     assert_eq!(short.status.code(), Some(2), "{}", stderr(&short));
 }
+
+#[test]
+fn no_output_takes_the_place_of_the_model() {
+    let scratch = TempDir::new("command-output");
+    let [model, book] = ["m.gguf", "book.txt"].map(|name| text(scratch.file(name)));
+    std::fs::copy(golden("gguf/llama-f32.gguf"), &model).unwrap();
+    std::fs::write(&book, "The tide was out. ".repeat(40)).unwrap();
+    let before = std::fs::read(&model).unwrap();
+    for args in [
+        &["logits", &model, "--tokens", "1,2", "--out", &model][..],
+        &["perplexity", &model, "--text", &book, "--ctx", "64", "--save-logits", &model],
+        &["parity", &model, "--record", &model],
+        &["bench", &model, "--html", &model],
+    ] {
+        let output = nibble(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("is the model that is read"), "{}", stderr(&output));
+        assert_eq!(std::fs::read(&model).unwrap(), before, "{args:?}");
+    }
+}
