@@ -22,7 +22,10 @@ fn row_len(codec: &dyn Codec) -> usize {
     }
 }
 
-/// A matrix of numbers around 1 in that encoding; of small random bytes if it cannot be written.
+/// Numbers that a model may hold: what is staged in half precision keeps its digits only there.
+const SIZES: std::ops::Range<f32> = 1e-3..1e4;
+
+/// A matrix of numbers around 1 in that encoding; if it cannot be written, of random bytes that mean [`SIZES`].
 fn matrix(name: &str, codec: &'static dyn Codec, n: usize, k: usize, seed: u64) -> Weight {
     let mut rng = Rng::new(seed);
     let shape = Shape::from([n, k]);
@@ -32,12 +35,26 @@ fn matrix(name: &str, codec: &'static dyn Codec, n: usize, k: usize, seed: u64) 
             Encoded::encode(name, shape, codec, &numbers, None)
         }
         None => {
-            let bytes = nibble_quant::byte_len(&shape, codec.spec()).unwrap();
-            let bytes: Vec<u8> = (0..bytes).map(|_| rng.below(60) as u8).collect();
+            let len = nibble_quant::byte_len(&shape, codec.spec()).unwrap();
+            // Small bytes, or those where the exponents of `mxfp8` are around 0.
+            let mut tries = [(0, 60), (112, 15)].into_iter().map(|(first, count)| -> Vec<u8> {
+                (0..len).map(|_| first + rng.below(count) as u8).collect()
+            });
+            let bytes =
+                tries.find(|bytes| SIZES.contains(&largest(codec, bytes))).expect("bytes of that size");
             Encoded::new(name, shape, codec, bytes.into())
         }
     };
     Weight::new(name, encoded.unwrap())
+}
+
+/// The largest number that the blocks hold.
+fn largest(codec: &dyn Codec, bytes: &[u8]) -> f32 {
+    let mut numbers = vec![0.0; codec.spec().block_len];
+    bytes.chunks_exact(codec.spec().block_bytes).fold(0.0, |most, block| {
+        codec.decode(block, &mut numbers);
+        numbers.iter().fold(most, |most: f32, x| most.max(x.abs()))
+    })
 }
 
 /// A product of random rows, and one of rows of the encoding itself.
