@@ -28,7 +28,7 @@ pub fn open(path: &Path) -> Result<File, Error> {
 /// read past a new end stops the process (SIGBUS). Replacing a file (write a new one, then rename) is safe.
 ///
 /// # Errors
-/// As [`open`], and [`Problem::Io`] if the file cannot be mapped.
+/// As [`crate::open`], and [`Problem::Io`] if the file cannot be mapped.
 pub fn map(path: &Path) -> Result<Bytes, Error> {
     let io = |error| Problem::Io(error).at_path(path);
     let file = open(path)?;

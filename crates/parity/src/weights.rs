@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub enum Weights<'a> {
     /// The weights themselves.
     Tensors(&'a BTreeMap<String, Encoded>),
-    /// What [`prints`] said of them.
+    /// What `prints` said of them.
     Prints(&'a BTreeMap<String, String>),
 }
 
