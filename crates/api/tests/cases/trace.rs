@@ -99,8 +99,14 @@ fn spans_lie_within_each_other_and_every_layer_and_step_is_there() {
 fn the_file_is_json_from_the_start_and_after_every_write() {
     let dir = TempDir::new("api-trace-file");
     let path = dir.file("t.json");
-    fs::write(&path, "something longer than an empty trace, which has to go when the new one is begun")
-        .unwrap();
+    let letter = "a letter that somebody wants to keep";
+    fs::write(&path, letter).unwrap();
+    assert!(Trace::create(&path).unwrap_err().to_string().contains("found another file"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), letter, "what is no trace is not replaced");
+    fs::remove_file(&path).unwrap();
+    drop(Trace::create(&path).unwrap());
+    let older = fs::read_to_string(&path).unwrap() + &" ".repeat(4096);
+    fs::write(&path, older).unwrap();
     let trace = Trace::create(&path).unwrap();
     assert!(events(&path).is_empty());
     for n in 1..4 {
