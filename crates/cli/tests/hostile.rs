@@ -81,16 +81,6 @@ fn a_pipe_is_refused_where_a_file_is_mapped() {
 }
 
 #[test]
-fn an_output_may_be_the_model_itself_without_harm() {
-    let scratch = folder("self");
-    let model = scratch.file("m.gguf");
-    let output = nibble().args(args("logits MODEL --tokens 1,2,3 --out MODEL", &model)).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert_ne!(fs::read(&model).unwrap()[..4], *b"GGUF", "now they are logits");
-    assert_eq!(scratch.names(), ["m.gguf"]);
-}
-
-#[test]
 fn a_failed_command_leaves_no_output() {
     let scratch = folder("fails");
     let model = scratch.file("m.gguf");

@@ -1,7 +1,7 @@
 //! Sides that are files or other programs.
 
 use crate::common::{CONTEXT, golden, model_at, opening, options, report, texts};
-use nibble_api::{BACKENDS, NewTensor, safetensors_head};
+use nibble_api::{NewTensor, present, safetensors_head};
 use nibble_parity::{Device, Work};
 use nibble_testkit::{Rng, TempDir};
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 #[test]
 fn every_device_is_a_side_that_reproduces_the_golden_file() {
     let model = model_at(&golden("gguf/qwen3-f16.gguf"));
-    for backend in BACKENDS {
+    for backend in present() {
         let report = report(&model, "cpu", backend.name, "").unwrap();
         assert!(report.passes() && report.checked.contains("golden file"), "{}: {report}", backend.name);
         assert!(
