@@ -60,11 +60,6 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(graph: &'a Graph, options: Options) -> Self {
-        let mut users = vec![Vec::new(); graph.nodes.len()];
-        for (i, node) in graph.nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|v| users[v.0 as usize].push(Some(i)));
-        }
-        graph.outputs.iter().for_each(|v| users[v.0 as usize].push(None));
         let count = graph.nodes.len();
         Self {
             graph,
@@ -72,7 +67,7 @@ impl<'a> Builder<'a> {
             program: Program::default(),
             bufs: vec![None; count],
             done: vec![false; count],
-            users,
+            users: graph.users(),
             matrices: HashMap::new(),
             vectors: HashMap::new(),
             held: [None; 2],

@@ -3,30 +3,16 @@
 mod common;
 
 use common::cpu;
-use nibble_backend::{Backend, Limits, PAGE_LEN, Sequence, Step};
+use nibble_backend::{Backend, Limits};
 use nibble_backend_cpu::{Cpu, CpuOptions};
 use nibble_backend_reference::Reference;
-use nibble_graph::{Graph, Op, Weight};
-use nibble_quant::{Encoded, codec};
-use nibble_tensor::Shape;
-use nibble_testkit::ops::{graphs, limits, rows, run};
+use nibble_testkit::ops::{agrees, damaged, graphs, limits, run, run_two_tokens};
 
 #[test]
 fn every_graph_agrees_with_the_reference() {
     let cpu = cpu(2);
     for (name, graph) in graphs() {
-        for (counts, steps) in [([1, 0], 3), ([2, 1], 70), ([33, 5], 3), ([127, 1], 1), ([128, 129], 1)] {
-            assert!(counts.iter().all(|c| c * steps <= 4 * PAGE_LEN));
-            let expected = run(&Reference, &graph, counts, steps);
-            let found = run(&cpu, &graph, counts, steps);
-            for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                let largest = expected.iter().fold(1.0f32, |max, e| max.max(e.abs()));
-                for (i, (f, e)) in found.iter().zip(expected).enumerate() {
-                    let close = (f - e).abs() <= 3e-5 * largest;
-                    assert!(close, "{name} {counts:?}: row {row}, column {i}: {f}, expected {e}");
-                }
-            }
-        }
+        agrees(&name, &graph, &Reference, &mut |counts, steps| run(&cpu, &graph, counts, steps));
     }
 }
 
@@ -49,30 +35,13 @@ fn fusing_changes_nothing() {
 
 #[test]
 fn a_number_that_is_not_finite_is_named() {
-    let mut g = Graph::default();
-    g.set_layer(Some(4));
-    let x = rows(&mut g, "x", 40).unwrap();
-    let mut bytes = vec![0u8; 160];
-    bytes[4 * 17..4 * 18].copy_from_slice(&f32::INFINITY.to_le_bytes());
-    let bad = Encoded::new("bad", Shape::from([40]), codec("f32"), bytes.into()).unwrap();
-    let y = g.push(Op::Scale(2.0), &[x], &[]).unwrap();
-    let y = g.bias(y, Weight::new("bad", bad)).unwrap();
-    g.output(y);
+    let graph = damaged().unwrap();
     for (fuse, ops) in [(false, "bias (bad)"), (true, "scale + bias (bad)")] {
         let cpu = Cpu::new(CpuOptions { fuse, ..CpuOptions::default() });
-        let mut plan = cpu.compile(&g, &limits(4)).unwrap();
-        let sequence = Sequence { pages: &[0], state: 0, prompt_len: 1 };
-        let step = Step {
-            tokens: &[1, 2],
-            positions: &[0, 1],
-            sequence: &[0, 0],
-            sequences: &[sequence],
-            wanted: &[],
-        };
-        let error = plan.run(&step).unwrap_err();
+        let error = run_two_tokens(&mut *cpu.compile(&graph, &limits(4)).unwrap()).unwrap_err();
         let expected = format!("layer 4: {ops}: expected finite numbers, found inf in row 0, column 17");
         assert_eq!(error.to_string(), expected);
         let unchecked = Limits { check_finite: false, ..limits(4) };
-        assert!(cpu.compile(&g, &unchecked).unwrap().run(&step).is_ok());
+        assert!(run_two_tokens(&mut *cpu.compile(&graph, &unchecked).unwrap()).is_ok());
     }
 }

@@ -75,11 +75,6 @@ pub enum Held {
 impl<'a> Builder<'a> {
     /// Nothing yet.
     pub fn new(graph: &'a Graph, options: Options<'a>) -> Self {
-        let mut users = vec![Vec::new(); graph.nodes.len()];
-        for (i, node) in graph.nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|v| users[v.0 as usize].push(Some(i)));
-        }
-        graph.outputs.iter().for_each(|v| users[v.0 as usize].push(None));
         let count = graph.nodes.len();
         Self {
             graph,
@@ -87,7 +82,7 @@ impl<'a> Builder<'a> {
             tape: Tape::default(),
             slots: vec![None; count],
             done: vec![false; count],
-            users,
+            users: graph.users(),
             matrices: HashMap::new(),
             vectors: HashMap::new(),
             tables: vec![],

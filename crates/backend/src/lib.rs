@@ -161,8 +161,8 @@ pub trait Plan: Send {
 
     /// Runs `step` and goes on from it up to `steps` times in all, each sequence with the token of its largest logit (the
     /// lowest id of equals; `u32::MAX` if a logit is NaN or infinite). After each step `take` gets these tokens, one a
-    /// sequence, and says whether to go on; the device
-    /// may be a step ahead by then, which leaves nothing behind but numbers in pages after the last token taken.
+    /// sequence, and says whether to go on; the device may be a step ahead by then, which leaves nothing behind but
+    /// numbers in pages after the last token taken.
     ///
     /// Every sequence of `step` has one row, all rows are wanted, and its pages reach over all steps.
     ///
@@ -170,11 +170,10 @@ pub trait Plan: Send {
     /// As [`Plan::run`].
     fn decode(
         &mut self,
-        step: &Step<'_>,
-        steps: usize,
-        take: &mut dyn FnMut(&[u32]) -> bool,
+        _step: &Step<'_>,
+        _steps: usize,
+        _take: &mut dyn FnMut(&[u32]) -> bool,
     ) -> Result<(), Error> {
-        let (_, _, _) = (step, steps, take);
         Err(Error::Unsupported { device: "this device".into(), what: "choosing tokens".into() })
     }
 

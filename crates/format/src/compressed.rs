@@ -278,13 +278,7 @@ fn integers<'a>(
         }
         None => None,
     };
-    let mut pieces = Vec::new();
-    if let Some(order) = &order {
-        pieces.push((
-            ".order".to_owned(),
-            module.floats(&order.iter().map(|&i| i as f32).collect::<Vec<_>>())?,
-        ));
-    }
+    let mut pieces = gptq::order_piece(module, order.as_deref())?;
     let (float, size) = (scale.float()?, scale.float()?.bytes());
     let numbers = move |row: usize, index: usize| {
         let at = zero_in_word.map_or(row * bits, |n| row / n * 32 + row % n * bits);

@@ -125,13 +125,7 @@ impl Scheme for Packed {
             }
             None => None,
         };
-        let mut pieces = Vec::new();
-        if let Some(order) = &order {
-            pieces.push((
-                ".order".to_owned(),
-                module.floats(&order.iter().map(|&i| i as f32).collect::<Vec<_>>())?,
-            ));
-        }
+        let mut pieces = order_piece(module, order.as_deref())?;
         let (float, size, zero_bytes) = (scales.float()?, scales.float()?.bytes(), zeros.dims()[1] * 4);
         let numbers = move |output: usize, group: usize| {
             let scale = float.read(&scales.bytes[(group * outputs + output) * size..]);
@@ -149,6 +143,13 @@ impl Scheme for Packed {
         pieces.push((String::new(), weight));
         Ok(Some(pieces))
     }
+}
+
+/// The tensor beside the matrix that says from where its columns come, if they do not lie in order.
+pub(crate) fn order_piece<'a>(module: &Module<'a>, order: Option<&[usize]>) -> Result<Pieces<'a>, Problem> {
+    let Some(order) = order else { return Ok(vec![]) };
+    let numbers: Vec<f32> = order.iter().map(|&i| i as f32).collect();
+    Ok(vec![(".order".to_owned(), module.floats(&numbers)?)])
 }
 
 /// The inputs sorted by their groups, all of which must have `group` of them; `None` if they are sorted already, as they

@@ -106,6 +106,16 @@ impl Graph {
         &self.nodes[value.0 as usize]
     }
 
+    /// The nodes that read each value, in order; `None` for an output.
+    pub fn users(&self) -> Vec<Vec<Option<usize>>> {
+        let mut users = vec![Vec::new(); self.nodes.len()];
+        for (i, node) in self.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|v| users[v.0 as usize].push(Some(i)));
+        }
+        self.outputs.iter().for_each(|v| users[v.0 as usize].push(None));
+        users
+    }
+
     /// The weight `id` stands for.
     pub fn weight(&self, id: WeightId) -> &Weight {
         &self.weights[id.0 as usize]

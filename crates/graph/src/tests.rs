@@ -72,6 +72,18 @@ fn labels_name_ops_with_their_weights_or_the_values_they_join() {
 }
 
 #[test]
+fn every_reader_of_a_value_is_known() {
+    let g = small().unwrap();
+    let users = g.users();
+    assert_eq!(users.len(), g.nodes.len());
+    let reads: usize = g.nodes.iter().map(|n| n.inputs.len()).sum();
+    assert_eq!(users.iter().flatten().flatten().count(), reads);
+    for &output in &g.outputs {
+        assert_eq!(users[output.0 as usize].last(), Some(&None), "an output is read after the end");
+    }
+}
+
+#[test]
 fn a_layer_passes_on_the_last_value_made_in_it() {
     let g = small().unwrap();
     assert_eq!(g.layer_outputs(), [(0, Value(6))]);

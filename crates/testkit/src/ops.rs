@@ -1,8 +1,8 @@
 //! Op cases: small graphs of every kind, and a driver that runs two sequences of them.
 
-use nibble_backend::{Activations, Backend, KvType, Limits, Plan, Sequence, Step};
+use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
 use nibble_graph::{
-    Activation, Attention, Error, Frequencies, GatedDelta, Graph, KvLayer, Linear, Rope, RopeLayout,
+    Activation, Attention, Error, Frequencies, GatedDelta, Graph, KvLayer, Linear, Op, Rope, RopeLayout,
     Rotation, Route, Scoring, Value, Weight,
 };
 use nibble_quant::{Encoded, codec};
@@ -280,4 +280,61 @@ pub fn run_plan(plan: &mut dyn Plan, graph: &Graph, counts: [usize; 2], steps: u
         }
     }
     out
+}
+
+/// Rows of both sequences in a step, and steps, that differ in kernels: one row, few, many; pages crossed.
+const STEPS: [([usize; 2], usize); 5] =
+    [([1, 0], 3), ([2, 1], 70), ([33, 5], 3), ([127, 1], 1), ([128, 129], 1)];
+
+/// The most rows that [`agrees`] has in a step.
+pub const MOST_ROWS: usize = 257;
+
+/// Checks that `found` makes of a graph what `reference` does, in steps of every kind.
+///
+/// # Panics
+/// At the first number that is more than 3e-5 of its row's largest off.
+pub fn agrees(
+    name: &str,
+    graph: &Graph,
+    reference: &dyn Backend,
+    found: &mut dyn FnMut([usize; 2], usize) -> Vec<Vec<f32>>,
+) {
+    for (counts, steps) in STEPS {
+        assert!(counts.iter().all(|c| c * steps <= 4 * PAGE_LEN));
+        let expected = run(reference, graph, counts, steps);
+        for (row, (found, expected)) in found(counts, steps).iter().zip(&expected).enumerate() {
+            let largest = expected.iter().fold(1.0f32, |max, e| max.max(e.abs()));
+            for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+                let close = (f - e).abs() <= 3e-5 * largest;
+                assert!(close, "{name} {counts:?}: row {row}, column {i}: {f}, expected {e}");
+            }
+        }
+    }
+}
+
+/// `scale`, then `bias (bad)` in layer 4, whose column 17 is infinite.
+///
+/// # Errors
+/// As [`Graph::push`].
+pub fn damaged() -> Result<Graph, Error> {
+    let mut g = Graph::default();
+    g.set_layer(Some(4));
+    let x = rows(&mut g, "x", 40)?;
+    let mut bytes = vec![0u8; 160];
+    bytes[4 * 17..4 * 18].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    let bad = Encoded::new("bad", Shape::from([40]), codec("f32"), bytes.into()).expect("40 numbers");
+    let y = g.push(Op::Scale(2.0), &[x], &[])?;
+    let y = g.bias(y, Weight::new("bad", bad))?;
+    g.output(y);
+    Ok(g)
+}
+
+/// Runs two tokens of one sequence, with nothing wanted.
+///
+/// # Errors
+/// As [`Plan::run`].
+pub fn run_two_tokens(plan: &mut dyn Plan) -> Result<(), nibble_backend::Error> {
+    let sequence = Sequence { pages: &[0], state: 0, prompt_len: 1 };
+    let (tokens, positions) = (&[1, 2], &[0, 1]);
+    plan.run(&Step { tokens, positions, sequence: &[0, 0], sequences: &[sequence], wanted: &[] })
 }
