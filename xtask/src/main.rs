@@ -16,7 +16,7 @@ const HELP: &str = "cargo xtask COMMAND
   fetch           real models, vocabularies and templates for tests, by name and hash
   fuzz [SECONDS]  every fuzz target for so long (60)
   neon            the kernels' tests for aarch64, under qemu
-  gpu             the GPU backend's tests, on software Vulkan
+  gpu             the GPU backend's tests, on software Vulkan; its kernels in Metal's language
   picture         the README's picture, from a real run";
 
 fn main() -> ExitCode {

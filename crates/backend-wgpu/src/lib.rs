@@ -12,6 +12,8 @@ mod device;
 mod form;
 mod gpu;
 mod kernels;
+#[cfg(test)]
+mod metal_tests;
 mod pack;
 mod plan;
 mod shader;
