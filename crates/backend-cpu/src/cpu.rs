@@ -9,7 +9,7 @@ use crate::{
     program::Program,
     sizes::Sizes,
 };
-use nibble_backend::{Activations, Backend, Ceiling, Device, Error, Limits, Memory, Plan};
+use nibble_backend::{Backend, Ceiling, Device, Error, Limits, Memory, Plan};
 use nibble_graph::{Graph, Op};
 use std::sync::Arc;
 
@@ -67,8 +67,12 @@ impl Cpu {
 
     fn prepare(&self, graph: &Graph, limits: &Limits) -> Result<(Program, Sizes), Error> {
         let expanded = graph.expanded(|op| self.runs(op)).map_err(|e| self.unsupported(&e.to_string()))?;
-        let exact = limits.activations == Activations::F32;
-        let options = Options { isa: self.isa, exact, fuse: self.options.fuse, check: limits.check_finite };
+        let options = Options {
+            isa: self.isa,
+            activations: limits.activations,
+            fuse: self.options.fuse,
+            check: limits.check_finite,
+        };
         let program = fuse::program(&expanded, options);
         let sizes = Sizes::new(graph, &program, limits, self.threads())?;
         Ok((program, sizes))

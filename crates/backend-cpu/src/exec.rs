@@ -11,7 +11,7 @@ use crate::{
     per_thread::PerThread,
     pointwise::{self, Pointwise},
     pool::Team,
-    program::{Action, Buf, Form, Operand, Product, Program, Task, Turn},
+    program::{Action, Buf, ByForm, Form, Operand, Product, Program, Task, Turn},
     rope, route,
     short_conv::{self, ShortConv},
     sizes::Sizes,
@@ -42,7 +42,7 @@ pub struct Exec<'a> {
     pub arena: Parts<'a, f32>,
     pub bank: Parts<'a, u8>,
     pub states: Parts<'a, f32>,
-    pub inputs: &'a mut [Activations; 2],
+    pub inputs: &'a mut ByForm<Activations>,
     pub scratch: &'a PerThread<Scratch>,
     pub tiles: &'a mut [Tile],
     pub assignment: &'a mut [u32],
@@ -137,6 +137,19 @@ impl<'a> View<'a> {
         assert!(start + len <= self.arena.len());
         // SAFETY: the arena outlives the step; the caller promises the rest.
         unsafe { Output::shared(self.arena.start().add(start), len, columns) }
+    }
+
+    /// Adds to some columns of row `row` of `to`, rows being `width` numbers, those of the row `rows` behind it.
+    ///
+    /// # Safety
+    /// They belong to this chunk.
+    unsafe fn add_rest(&self, to: Buf, width: usize, row: usize, rows: usize, columns: &Range<usize>) {
+        let columns_of = |row: usize| {
+            let start = self.sizes.starts[to.0] + row * width;
+            // SAFETY: passed on; the two rows lie apart.
+            unsafe { self.arena.part(start + columns.start..start + columns.end) }
+        };
+        pointwise::apply(self.isa, Pointwise::Add, columns_of(row), columns_of(rows + row));
     }
 
     /// Where the state of a layer begins for a sequence of the step.
@@ -318,21 +331,20 @@ impl<'a> Exec<'a> {
         }
     }
 
-    fn rms_norm(&mut self, x: Buf, y: Buf, vector: usize, eps: f32, fill: [bool; 2]) {
+    fn rms_norm(&mut self, x: Buf, y: Buf, vector: usize, eps: f32, fill: ByForm<bool>) {
         let view = self.view();
         let (rows, width) = (view.rows(y), view.width(y));
-        for (input, _) in self.inputs.iter_mut().zip(fill).filter(|(_, fill)| *fill) {
-            input.reshape(rows, width);
-        }
+        let filled = || Form::ALL.into_iter().filter(|&form| fill[form as usize]);
+        filled().for_each(|form| self.inputs[form as usize].reshape(form.rows(rows), width));
         let inputs = &*self.inputs;
         by_rows(&mut self.team, rows, width, |rows, _| {
             for row in rows {
                 // SAFETY: the row belongs to this chunk.
                 let y = unsafe { view.in_place(x, y, row..row + 1) };
                 norm::rms_norm(view.isa, y, view.vector(vector), eps);
-                for (input, _) in inputs.iter().zip(fill).filter(|(_, fill)| *fill) {
+                for form in filled() {
                     // SAFETY: the row belongs to this chunk.
-                    unsafe { input.fill_shared(view.isa, row, y) };
+                    unsafe { fill_row(&inputs[form as usize], form, view.isa, row, y) };
                 }
             }
         });
@@ -341,14 +353,14 @@ impl<'a> Exec<'a> {
     fn fill(&mut self, x: Buf, parts: usize, form: Form) {
         let view = self.view();
         let (rows, width) = (view.rows(x), view.width(x));
-        self.inputs[form as usize].reshape(rows * parts, width / parts);
+        self.inputs[form as usize].reshape(form.rows(rows * parts), width / parts);
         let input = &self.inputs[form as usize];
         by_rows(&mut self.team, rows, width, |rows, _| {
             for row in rows {
                 let x = view.read(x, row..row + 1);
                 for (part, x) in x.chunks_exact(width / parts).enumerate() {
                     // SAFETY: the row, and with it its parts, belongs to this chunk.
-                    unsafe { input.fill_shared(view.isa, row * parts + part, x) };
+                    unsafe { fill_row(input, form, view.isa, row * parts + part, x) };
                 }
             }
         });
@@ -399,10 +411,16 @@ impl<'a> Exec<'a> {
                                 rows: product.columns,
                                 row_len: m.data.shape().row_len(),
                             };
-                            let x = Input::rows(&inputs[form as usize], 0..rows);
+                            let x = Input::rows(&inputs[form as usize], 0..form.rows(rows));
                             // SAFETY: these columns belong to this chunk.
-                            let y = unsafe { view.output(to, rows, product.columns) };
+                            let y = unsafe { view.output(to, form.rows(rows), product.columns) };
                             m.kernel.run(weight, columns.clone(), x, y, scratch);
+                            if form == Form::Pairs {
+                                for row in 0..rows {
+                                    // SAFETY: as above.
+                                    unsafe { view.add_rest(to, product.columns, row, rows, &columns) };
+                                }
+                            }
                         }
                         Action::Apply { op, to, with } => {
                             for row in 0..rows {
@@ -444,10 +462,22 @@ impl<'a> Exec<'a> {
                                     rows: product.columns,
                                     row_len: m.data.shape().row_len(),
                                 };
-                                let x = Input::picked(&inputs[form as usize], in_rows);
+                                let input = &inputs[form as usize];
+                                let x = match form {
+                                    Form::Codes | Form::Floats => Input::picked(input, in_rows),
+                                    Form::Pairs => Input::picked_pairs(input, in_rows),
+                                };
+                                let all = rows * used;
                                 // SAFETY: these columns of these slots belong to this chunk.
-                                let y = unsafe { view.output(to, rows * used, product.columns) };
+                                let y = unsafe { view.output(to, form.rows(all), product.columns) };
                                 m.kernel.run(weight, columns.clone(), x, y.scattered(slots), scratch);
+                                if form == Form::Pairs {
+                                    for &slot in slots {
+                                        let row = slot as usize;
+                                        // SAFETY: as above.
+                                        unsafe { view.add_rest(to, product.columns, row, all, &columns) };
+                                    }
+                                }
                             }
                             Action::Apply { op, to, with } => {
                                 for &slot in slots {
@@ -580,6 +610,20 @@ impl<'a> Exec<'a> {
                 gated_delta::gated_delta(view.isa, &data, start, state, y, view.spare(thread));
             }
         });
+    }
+}
+
+/// Sets row `row` of the input of products in `form`.
+///
+/// # Safety
+/// The row belongs to this chunk.
+unsafe fn fill_row(input: &Activations, form: Form, isa: Isa, row: usize, x: &[f32]) {
+    // SAFETY: passed on; a row's second half is filled with it.
+    unsafe {
+        match form {
+            Form::Codes | Form::Floats => input.fill_shared(isa, row, x),
+            Form::Pairs => input.fill_pair(isa, row, input.rows() / 2 + row, x),
+        }
     }
 }
 

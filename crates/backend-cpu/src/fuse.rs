@@ -4,13 +4,17 @@
 //! each chunk of columns treated while it is in the cache; the rounding of a norm's result into the norm; rotation of
 //! queries and keys and the write of the bank into attention. No fusion changes a result: every number goes through
 //! the same operations in the same order.
+//!
+//! Rounding to eight bits costs most where keys and values are made: what is kept in the bank is read by every later
+//! token. So those products take [`Form::Pairs`].
 
 use crate::{
     attention,
     kernels::{Forms, Isa, Kernel},
     pointwise::Pointwise,
-    program::{Action, Buf, BufInfo, Form, Matrix, Operand, Placed, Product, Program, Task, Turn},
+    program::{Action, Buf, BufInfo, ByForm, Form, Matrix, Operand, Placed, Product, Program, Task, Turn},
 };
+use nibble_backend::Activations;
 use nibble_graph::{Graph, Label, Node, Op, Rope, Value, WeightId};
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,8 +23,8 @@ use std::{collections::HashMap, sync::Arc};
 pub struct Options {
     /// The instruction set.
     pub isa: Isa,
-    /// Whether the inputs of products stay floats.
-    pub exact: bool,
+    /// The inputs of products.
+    pub activations: Activations,
     /// Whether nodes may become one task.
     pub fuse: bool,
     /// Whether tasks list the buffers to be checked after them.
@@ -50,10 +54,12 @@ struct Builder<'a> {
     done: Vec<bool>,
     /// Nodes that read each value, and outputs.
     users: Vec<Vec<Option<usize>>>,
+    /// Products that make keys and values.
+    kept: Vec<bool>,
     matrices: HashMap<WeightId, usize>,
     vectors: HashMap<(WeightId, bool), usize>,
     /// What the inputs of products hold, by form: a value and its number of parts.
-    held: [Option<(Value, usize)>; 2],
+    held: ByForm<Option<(Value, usize)>>,
     /// Values that the task in hand makes, with their buffers.
     made: Vec<(Value, Buf)>,
 }
@@ -68,9 +74,10 @@ impl<'a> Builder<'a> {
             bufs: vec![None; count],
             done: vec![false; count],
             users: graph.users(),
+            kept: kept(graph),
             matrices: HashMap::new(),
             vectors: HashMap::new(),
-            held: [None; 2],
+            held: ByForm::default(),
             made: Vec::new(),
         }
     }
@@ -94,7 +101,13 @@ impl<'a> Builder<'a> {
     /// A buffer of its own for `value`.
     fn fresh(&mut self, value: Value) -> Buf {
         let node = self.value(value);
-        self.program.bufs.push(BufInfo { rows: node.rows, width: node.width, first: 0, last: 0 });
+        self.program.bufs.push(BufInfo {
+            rows: node.rows,
+            width: node.width,
+            first: 0,
+            last: 0,
+            pairs: false,
+        });
         let buf = Buf(self.program.bufs.len() - 1);
         self.bind(value, buf);
         buf
@@ -140,7 +153,8 @@ impl<'a> Builder<'a> {
             return index;
         }
         let data = self.graph.weight(id).data.clone();
-        let kernel = Kernel::pick(self.options.isa, data.codec(), self.options.exact);
+        let kernel =
+            Kernel::pick(self.options.isa, data.codec(), self.options.activations == Activations::F32);
         self.program.matrices.push(Matrix { data, kernel });
         self.matrices.insert(id, self.program.matrices.len() - 1);
         self.program.matrices.len() - 1
@@ -245,8 +259,8 @@ impl<'a> Builder<'a> {
     }
 
     /// The forms in which products read `value` whole.
-    fn forms_read(&mut self, value: Value) -> [bool; 2] {
-        let mut forms = [false; 2];
+    fn forms_read(&mut self, value: Value) -> ByForm<bool> {
+        let mut forms = ByForm::default();
         for user in self.users[value.0 as usize].clone().into_iter().flatten() {
             let node = &self.graph.nodes[user];
             let whole = match node.op {
@@ -259,25 +273,28 @@ impl<'a> Builder<'a> {
             };
             if whole {
                 let matrix = self.matrix(node.weights[0]);
-                forms[self.form(matrix) as usize] = true;
+                forms[self.form(user, matrix) as usize] = true;
             }
         }
         forms
     }
 
-    fn form(&self, matrix: usize) -> Form {
-        if self.program.matrices[matrix].kernel.forms() == Forms::FLOATS { Form::Floats } else { Form::Codes }
+    /// The form in which the product `node` reads its input.
+    fn form(&self, node: usize, matrix: usize) -> Form {
+        match self.program.matrices[matrix].kernel.forms() {
+            Forms::FLOATS => Form::Floats,
+            _ if self.kept[node] || self.options.activations == Activations::I16 => Form::Pairs,
+            _ => Form::Codes,
+        }
     }
 
     fn rms_norm(&mut self, value: Value, eps: f32) {
         let node = self.value(value);
         let (x, vector) = (self.buf(node.inputs[0]), self.vector(node.weights[0], false));
         let y = self.take_over(node.inputs[0], value);
-        let fill = if self.options.fuse { self.forms_read(value) } else { [false; 2] };
-        for form in 0..2 {
-            if fill[form] {
-                self.held[form] = Some((value, 1));
-            }
+        let fill = if self.options.fuse { self.forms_read(value) } else { ByForm::default() };
+        for (held, _) in self.held.iter_mut().zip(fill).filter(|(_, fill)| *fill) {
+            *held = Some((value, 1));
         }
         self.push(Task::RmsNorm { x, y, vector, eps, fill });
     }
@@ -400,14 +417,15 @@ impl<'a> Builder<'a> {
         let end = if self.options.fuse { self.graph.nodes.len() } else { first + 1 };
         let members: Vec<Value> = (first..end).filter(same).map(|i| Value(i as u32)).collect();
         let mut products = Vec::new();
-        let mut forms = [false; 2];
+        let mut forms = ByForm::default();
         let made = self.program.bufs.len();
         for &member in &members {
             let weight = self.graph.nodes[member.0 as usize].weights[0];
             let matrix = self.matrix(weight);
-            let form = self.form(matrix);
+            let form = self.form(member.0 as usize, matrix);
             forms[form as usize] = true;
             let to = self.fresh(member);
+            self.program.bufs[to.0].pairs = form == Form::Pairs;
             let dims = self.graph.weight(weight).data.shape();
             let columns = dims.dims()[dims.dims().len() - 2];
             products.push(Product { columns, actions: vec![Action::Multiply { matrix, form, to }] });
@@ -465,8 +483,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Makes `input` the input of products in some forms, unless it is already.
-    fn fill(&mut self, value: Value, input: Value, parts: usize, forms: [bool; 2]) {
-        for form in [Form::Codes, Form::Floats] {
+    fn fill(&mut self, value: Value, input: Value, parts: usize, forms: ByForm<bool>) {
+        for form in Form::ALL {
             let held = &mut self.held[form as usize];
             if forms[form as usize] && *held != Some((input, parts)) {
                 *held = Some((input, parts));
@@ -497,4 +515,21 @@ impl<'a> Builder<'a> {
         // Wanted rows read before any task: only a graph whose output is a weightless constant has none.
         program.bufs.iter_mut().filter(|b| b.first == usize::MAX).for_each(|b| b.first = 0);
     }
+}
+
+/// Which nodes are products whose results become keys or values, changed at most number by number or head by head.
+fn kept(graph: &Graph) -> Vec<bool> {
+    let mut kept = vec![false; graph.nodes.len()];
+    for node in graph.nodes.iter().filter(|n| matches!(n.op, Op::Attention(_))) {
+        for &input in &node.inputs[1..3] {
+            let mut at = input.0 as usize;
+            while let ([from], false) =
+                (&graph.nodes[at].inputs[..], matches!(graph.nodes[at].op, Op::Matmul))
+            {
+                at = from.0 as usize;
+            }
+            kept[at] |= matches!(graph.nodes[at].op, Op::Matmul);
+        }
+    }
+    kept
 }

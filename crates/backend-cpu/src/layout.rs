@@ -37,7 +37,7 @@ mod tests {
     fn what_lives_together_lies_apart_and_space_is_used_again() {
         let mut rng = Rng::new(5);
         let infos: Vec<_> = (0..60)
-            .map(|i| BufInfo { rows: Rows::Tokens, width: 1, first: i, last: i + rng.below(4) })
+            .map(|i| BufInfo { rows: Rows::Tokens, width: 1, first: i, last: i + rng.below(4), pairs: false })
             .collect();
         let sizes: Vec<_> = (0..60).map(|_| 16 * (1 + rng.below(10))).collect();
         let (starts, len) = place(&infos, &sizes);

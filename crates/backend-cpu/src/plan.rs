@@ -5,11 +5,11 @@ use crate::{
     buffer::Buffer,
     cpu::Cpu,
     exec::Exec,
-    kernels::{Activations, Forms, Isa, Scratch},
+    kernels::{Activations, Isa, Scratch},
     parts::Parts,
     per_thread::PerThread,
     pool::Pool,
-    program::Program,
+    program::{ByForm, Form, Program},
     sizes::Sizes,
     trace::Trace,
 };
@@ -29,7 +29,7 @@ pub struct CpuPlan {
     pub(crate) arena: Buffer,
     pub(crate) bank: Buffer,
     pub(crate) states: Buffer,
-    pub(crate) inputs: [Activations; 2],
+    pub(crate) inputs: ByForm<Activations>,
     pub(crate) scratch: PerThread<Scratch>,
     pub(crate) tiles: Box<[Tile]>,
     pub(crate) assignment: Box<[u32]>,
@@ -48,7 +48,6 @@ impl CpuPlan {
         sizes: Sizes,
     ) -> Result<Self, Error> {
         let huge = cpu.options().huge_pages;
-        let [codes, floats] = sizes.inputs;
         Ok(Self {
             isa: cpu.isa(),
             pool: Arc::clone(cpu.pool()),
@@ -58,10 +57,10 @@ impl CpuPlan {
             bank: Buffer::new("the bank of keys and values", sizes.bank, huge)?,
             states: Buffer::new("recurrent state", sizes.memory.state as usize, huge)?,
             arena: Buffer::new("activations", sizes.arena * 4, huge)?,
-            inputs: [
-                Activations::new(codes.0, codes.1, Forms::CODES),
-                Activations::new(floats.0, floats.1, Forms::FLOATS),
-            ],
+            inputs: Form::ALL.map(|form| {
+                let (rows, row_len) = sizes.inputs[form as usize];
+                Activations::new(rows, row_len, form.kept())
+            }),
             scratch: PerThread::new(cpu.pool().threads(), || Scratch::new(sizes.row_len)),
             tiles: vec![Tile::default(); limits.rows].into(),
             assignment: vec![0; sizes.assignment].into(),

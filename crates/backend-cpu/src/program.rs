@@ -1,6 +1,10 @@
 //! What a plan runs: tasks over buffers, each one region of the pool or a few lines of the caller.
 
-use crate::{attention, kernels::Kernel, pointwise::Pointwise};
+use crate::{
+    attention,
+    kernels::{Forms, Kernel},
+    pointwise::Pointwise,
+};
 use nibble_graph::{GatedDelta, Label, Rope, Route, Rows};
 use nibble_quant::Encoded;
 use std::sync::Arc;
@@ -20,6 +24,8 @@ pub struct BufInfo {
     pub first: usize,
     /// The last one; `usize::MAX` for outputs.
     pub last: usize,
+    /// Whether there are twice as many rows while products of [`Form::Pairs`] are added up.
+    pub pairs: bool,
 }
 
 /// A matrix read in place, or a stack of them, and how it is multiplied.
@@ -38,6 +44,26 @@ pub enum Form {
     Codes = 0,
     /// Floats.
     Floats = 1,
+    /// Eight-bit codes of all rows, then those of what the first lose: results are sums of two rows.
+    Pairs = 2,
+}
+
+/// Something for each form.
+pub type ByForm<T> = [T; Form::ALL.len()];
+
+impl Form {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::Codes, Self::Floats, Self::Pairs];
+
+    /// What is kept of a row.
+    pub fn kept(self) -> Forms {
+        if self == Self::Floats { Forms::FLOATS } else { Forms::CODES }
+    }
+
+    /// Rows of input for `rows` rows of numbers.
+    pub fn rows(self, rows: usize) -> usize {
+        if self == Self::Pairs { 2 * rows } else { rows }
+    }
 }
 
 /// The second operand of a [`Pointwise`] op.
@@ -106,7 +132,7 @@ pub enum Task {
         y: Buf,
         vector: usize,
         eps: f32,
-        fill: [bool; 2],
+        fill: ByForm<bool>,
     },
     L2Norm {
         x: Buf,

@@ -4,10 +4,10 @@ use crate::{
     attention::{Shape, Tile},
     experts::Assignment,
     gated_delta,
-    kernels::{Activations, Forms, Scratch},
+    kernels::{Activations, Scratch},
     kv::KvLayout,
     layout::place,
-    program::{Buf, Form, Program, Task},
+    program::{Buf, ByForm, Form, Program, Task},
 };
 use nibble_backend::{Error, Limits, Memory};
 use nibble_graph::{Graph, Rows};
@@ -34,7 +34,7 @@ pub struct Sizes {
     /// Numbers in the arena.
     pub arena: usize,
     /// The shape to make the inputs of products with, by form: rows, numbers in a row.
-    pub inputs: [(usize, usize); 2],
+    pub inputs: ByForm<(usize, usize)>,
     /// The longest row of a matrix.
     pub row_len: usize,
     /// The layout of pages.
@@ -68,7 +68,10 @@ impl Sizes {
             return Err(too_much(what));
         }
         let rows = |rows| if rows == Rows::Tokens { limits.rows } else { limits.wanted };
-        let numbers = program.bufs.iter().map(|b| product("values", &[rows(b.rows), b.width]).map(aligned));
+        let numbers = program.bufs.iter().map(|b| {
+            let factors = [rows(b.rows), b.width, 1 + usize::from(b.pairs)];
+            product("values", &factors).map(aligned)
+        });
         let (starts, mut arena) = place(&program.bufs, &numbers.collect::<Result<Vec<_>, _>>()?);
         let mut take = |what, factors: &[usize]| {
             let start = arena;
@@ -101,9 +104,12 @@ impl Sizes {
             })
             .collect();
         let state = product("recurrent state", &[limits.state_slots, slot, 4])?;
-        let forms = [Forms::CODES, Forms::FLOATS];
+        let bytes_of = |form: Form| {
+            let (rows, row_len) = inputs[form as usize];
+            Activations::bytes(rows, row_len, form.kept())
+        };
         let activations = (arena * 4)
-            + (0..2).map(|i| Activations::bytes(inputs[i].0, inputs[i].1, forms[i])).sum::<usize>()
+            + Form::ALL.map(bytes_of).iter().sum::<usize>()
             + threads * Scratch::bytes(row_len)
             + limits.rows * size_of::<Tile>()
             + assignment * 4;
@@ -178,29 +184,30 @@ fn assignment_len(program: &Program, limits: &Limits) -> usize {
 }
 
 /// A shape for each form in which the inputs of every product fit.
-fn input_shapes(program: &Program, limits: &Limits) -> Result<[(usize, usize); 2], Error> {
-    let mut most: [HashMap<usize, usize>; 2] = Default::default();
+fn input_shapes(program: &Program, limits: &Limits) -> Result<ByForm<(usize, usize)>, Error> {
+    let mut most: ByForm<HashMap<usize, usize>> = Default::default();
     let rows_of =
         |buf: Buf| if program.bufs[buf.0].rows == Rows::Tokens { limits.rows } else { limits.wanted };
     for placed in &program.tasks {
-        let mut note = |form: usize, rows: usize, row_len: usize| {
-            let most = most[form].entry(row_len).or_default();
-            *most = (*most).max(rows);
+        let mut note = |form: Form, rows: usize, row_len: usize| {
+            let most = most[form as usize].entry(row_len).or_default();
+            *most = (*most).max(form.rows(rows));
         };
         match &placed.task {
             Task::Fill { x, parts, form } => {
-                note(*form as usize, rows_of(*x) * parts, program.bufs[x.0].width / parts);
+                note(*form, rows_of(*x) * parts, program.bufs[x.0].width / parts);
             }
             Task::RmsNorm { y, fill, .. } => {
-                (0..2).filter(|&f| fill[f]).for_each(|f| note(f, rows_of(*y), program.bufs[y.0].width));
+                let filled = Form::ALL.into_iter().filter(|&form| fill[form as usize]);
+                filled.for_each(|form| note(form, rows_of(*y), program.bufs[y.0].width));
             }
             _ => {}
         }
     }
-    let mut shapes = [(0, 0); 2];
-    for (form, shape) in [Form::Codes, Form::Floats].into_iter().zip(&mut shapes) {
+    let mut shapes = ByForm::default();
+    for (form, shape) in Form::ALL.into_iter().zip(&mut shapes) {
         // As one row of chunks of 256, so that any shape with no more chunks fits.
-        let unit = if form == Form::Codes { 256 } else { 1 };
+        let unit = if form == Form::Floats { 1 } else { 256 };
         let needed = most[form as usize]
             .iter()
             .map(|(&row_len, &rows)| product("inputs of products", &[rows, row_len.div_ceil(unit), unit]));

@@ -19,20 +19,26 @@ fn runner(model: &Model, prompts: &[Prompt], activations: Activations) -> Runner
     Runner::new(cpu(2).compile(&model.graph, &limits).unwrap(), model.config.vocab)
 }
 
-/// Compares all tokens of each prompt and all that follow; then the first logits with rounded activations, loosely.
+/// Compares all tokens of each prompt and all that follow; then the first logits with rounded activations: those of two
+/// integers each closely, those of one loosely.
 fn check(path: &Path, golden: &Path) {
     let (model, prompts) = (open(path), golden::read(golden));
     let mut exact = runner(&model, &prompts, Activations::F32);
     let worst = prompts.iter().map(|p| p.check(&mut exact, TOLERANCE).max).fold(0.0, f32::max);
-    let mut rounded = runner(&model, &prompts, Activations::Auto);
-    let difference = |p: &Prompt| {
-        rounded.start(p.ids.len()); // of the whole prompt: rotations may depend on it
-        let p = p.cut(60);
-        p.difference(&rounded.feed(&p.ids, p.ids.len())).max
-    };
-    let loose = prompts.iter().map(difference).fold(0.0, f32::max);
-    eprintln!("{}: largest difference {worst:.1e}, with rounded activations {loose:.1e}", path.display());
-    assert!(loose < 1.5, "{}: {loose}", path.display());
+    let [close, loose] = [Activations::I16, Activations::Auto].map(|activations| {
+        let mut rounded = runner(&model, &prompts, activations);
+        let difference = |p: &Prompt| {
+            rounded.start(p.ids.len()); // of the whole prompt: rotations may depend on it
+            let p = p.cut(60);
+            p.difference(&rounded.feed(&p.ids, p.ids.len())).max
+        };
+        prompts.iter().map(difference).fold(0.0, f32::max)
+    });
+    eprintln!(
+        "{}: largest difference {worst:.1e}, rounded twice {close:.1e}, once {loose:.1e}",
+        path.display()
+    );
+    assert!(close < 0.02 && loose < 1.5, "{}: {close} and {loose}", path.display());
 }
 
 #[test]

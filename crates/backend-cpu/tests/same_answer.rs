@@ -28,8 +28,9 @@ fn threads_chunks_and_neighbours_change_nothing() {
     let prompt = ids(1, 150);
     for name in MODELS {
         let model = golden_model(name);
-        for (_, kv) in KvType::ALL {
-            let limits = limits_for(600, kv, Activations::Auto);
+        let modes = KvType::ALL.map(|(_, kv)| (kv, Activations::Auto));
+        for (kv, activations) in modes.into_iter().chain([(KvType::F16, Activations::I16)]) {
+            let limits = limits_for(600, kv, activations);
             let mut expected = None;
             for threads in [1, 2, 3] {
                 let cpu = cpu(threads);
@@ -69,11 +70,12 @@ fn instruction_sets_change_nothing() {
     let prompt = ids(5, 70);
     for name in MODELS {
         let model = golden_model(name);
-        for (_, kv) in KvType::ALL {
+        let modes = KvType::ALL.map(|(_, kv)| (kv, Activations::Auto));
+        for (kv, activations) in modes.into_iter().chain([(KvType::F16, Activations::I16)]) {
             let mut expected = None;
             for isa in Isa::available() {
                 let cpu = Cpu::new(CpuOptions { threads: Some(2), isa: Some(isa), ..CpuOptions::default() });
-                let mut batch = Batch::new(&cpu, &model, &limits_for(70, kv, Activations::Auto), 1);
+                let mut batch = Batch::new(&cpu, &model, &limits_for(70, kv, activations), 1);
                 let found = bits(&batch.feed(0, &prompt, 70));
                 assert!(*expected.get_or_insert(found.clone()) == found, "{name} {kv} {isa}");
             }

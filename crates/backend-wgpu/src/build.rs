@@ -312,7 +312,7 @@ impl<'a> Builder<'a> {
     /// Cooperative matrices, if products of many rows are to use them.
     pub fn coop(&self) -> Option<Tiles> {
         let caps = self.options.caps;
-        let exact = self.options.limits.activations == Activations::F32;
+        let exact = self.options.limits.activations != Activations::Auto;
         let side = caps.matrix.filter(|_| !exact && !self.options.strict)? as usize;
         let lanes = caps.subgroup[0] as usize;
         // Software takes minutes to compile what keeps a GPU busy.

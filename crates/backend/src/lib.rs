@@ -73,6 +73,9 @@ pub enum Activations {
     /// As the backend is fastest: 8-bit integers with a scale for every 32 on the CPU.
     #[default]
     Auto,
+    /// As two 8-bit integers each, the second for what the first loses: nearly as exact as floats, for twice the
+    /// products. Devices without integer products take floats.
+    I16,
     /// As 32-bit floats everywhere. For parity work.
     F32,
 }

@@ -56,7 +56,8 @@ pub struct DeviceArgs {
     /// How keys and values are kept: f32, f16, q8_0 or q4_0
     #[arg(long, default_value_t = KvType::F16, value_name = "TYPE")]
     pub kv: KvType,
-    /// Inputs of matrix products: `auto` (8-bit integers on the CPU) or `f32` (exact, slower)
+    /// Inputs of matrix products: `auto` (8-bit integers on the CPU), `i16` (two such integers: nearly exact, prompts
+    /// take twice as long) or `f32` (exact, slower)
     #[arg(long, default_value = "auto", value_name = "MODE", value_parser = activations)]
     pub activations: Activations,
     /// Tokens of a prompt in one step; changes speed and memory, never the answer
@@ -439,8 +440,9 @@ pub fn codecs() -> Registry {
 fn activations(s: &str) -> Result<Activations, String> {
     match s {
         "auto" => Ok(Activations::Auto),
+        "i16" => Ok(Activations::I16),
         "f32" => Ok(Activations::F32),
-        _ => Err(format!("expected auto or f32, found `{s}`")),
+        _ => Err(format!("expected auto, i16 or f32, found `{s}`")),
     }
 }
 

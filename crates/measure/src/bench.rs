@@ -404,8 +404,11 @@ impl Run<'_> {
             steps_per_s,
             exact,
             around.map(|[before, after]| (before + after) / 2.0),
-            self.limits
-                .and_then(|l| limits(if exact { l.f32_products_per_s } else { l.int8_products_per_s })),
+            self.limits.and_then(|l| match self.bench.options.activations {
+                Activations::F32 => limits(l.f32_products_per_s),
+                Activations::I16 => limits(l.int8_products_per_s).map(|limit| limit / 2.0),
+                Activations::Auto => limits(l.int8_products_per_s),
+            }),
         )
     }
 }

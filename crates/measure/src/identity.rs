@@ -110,6 +110,7 @@ impl Identity {
             kv: options.kv.to_string(),
             activations: match options.activations {
                 Activations::Auto => "auto".into(),
+                Activations::I16 => "i16".into(),
                 Activations::F32 => "f32".into(),
             },
             build: Build::this(),

@@ -8,6 +8,9 @@
 //! then the last 16 of both ([`code_place`]). A row holds the first lines of all chunks, then the second ones, and so on,
 //! so that work on every eighth group reads one stretch of memory.
 //!
+//! What is lost in rounding can be a row of its own, rounded like any other ([`Activations::fill_pair`]): the products of
+//! both rows add up to that of about sixteen bits, by the same kernels.
+//!
 //! Scales and sums are kept twice. Kernels for few rows take them by chunks, in the order in which a transposing addition
 //! of four vectors of two groups leaves its sums: [`COARSE_ORDER`], and [`FINE_ORDER`] for groups of 16. Kernels for many
 //! rows take every eighth group. The last chunk of a row is filled up with zeros.
@@ -312,12 +315,28 @@ impl Activations {
             // SAFETY: the caller promises that this row is its own.
             unsafe { self.floats.row_mut(row, self.row_len, self.row_len) }.copy_from_slice(x);
         }
-        if !self.forms.codes {
-            return;
+        if self.forms.codes {
+            // SAFETY: as above.
+            round(isa, x, unsafe { self.codes_mut(row) }, None);
         }
+    }
+
+    /// Sets the codes of row `row` to `x` and those of row `rest` to what the first lose, while other threads set others.
+    ///
+    /// # Safety
+    /// Until it returns, no other thread may read or set these rows, which differ.
+    pub unsafe fn fill_pair(&self, isa: Isa, row: usize, rest: usize, x: &[f32]) {
+        assert!(row != rest && row.max(rest) < self.rows && x.len() == self.row_len, "rows {row} and {rest}");
+        // SAFETY: the caller promises that these rows are its own, and they are two.
+        unsafe { round(isa, x, self.codes_mut(row), Some(self.codes_mut(rest))) }
+    }
+
+    /// # Safety
+    /// Nobody else may use the row while the result lives.
+    unsafe fn codes_mut(&self, row: usize) -> RowMut<'_> {
         let (chunks, strides) = (chunks(self.row_len), Strides::of(self.row_len));
-        // SAFETY: as above.
-        let row = unsafe {
+        // SAFETY: the caller promises that this row is its own.
+        unsafe {
             RowMut {
                 lines: self.lines.row_mut(row, strides.lines, LINES * chunks),
                 coarse: self.coarse.row_mut(row, chunks, chunks),
@@ -325,47 +344,73 @@ impl Activations {
                 coarse_lanes: self.coarse_lanes.row_mut(row, strides.sides, 8 * chunks),
                 fine_lanes: self.fine_lanes.row_mut(row, strides.fine_sides, 16 * chunks),
             }
-        };
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512(_) => {
-                // SAFETY: the value of `isa` proves that the instructions were detected.
-                unsafe { quantize_avx512(x, row) }
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(_) => {
-                // SAFETY: as above.
-                unsafe { quantize_avx2(x, row) }
-            }
-            _ => quantize(x, row, quantize_chunk),
         }
+    }
+}
+
+/// Rounds a row, and what that loses if there is a place for it.
+fn round(isa: Isa, x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => {
+            // SAFETY: the value of `isa` proves that the instructions were detected.
+            unsafe { quantize_avx512(x, row, rest) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => {
+            // SAFETY: as above.
+            unsafe { quantize_avx2(x, row, rest) }
+        }
+        _ => quantize(x, row, rest, quantize_chunk),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn quantize_avx2(x: &[f32], row: RowMut<'_>) {
-    quantize(x, row, quantize_chunk);
+fn quantize_avx2(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
+    quantize(x, row, rest, quantize_chunk);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")]
-fn quantize_avx512(x: &[f32], row: RowMut<'_>) {
-    quantize(x, row, |x, q, row| avx512::quantize_chunk(x, q, row));
+fn quantize_avx512(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
+    quantize(x, row, rest, |x, q, row| avx512::quantize_chunk(x, q, row));
 }
 
 /// Rounds a row, chunk by chunk.
 #[inline(always)]
-fn quantize(x: &[f32], mut row: RowMut<'_>, chunk: impl Fn(&[f32; CHUNK], usize, &mut RowMut<'_>)) {
+fn quantize(
+    x: &[f32],
+    mut row: RowMut<'_>,
+    mut rest: Option<RowMut<'_>>,
+    chunk: impl Fn(&[f32; CHUNK], usize, &mut RowMut<'_>),
+) {
     for (q, x) in x.chunks(CHUNK).enumerate() {
-        if let Ok(x) = x.try_into() {
-            chunk(x, q, &mut row);
-        } else {
-            let mut padded = [0.0; CHUNK];
+        let mut padded = [0.0; CHUNK];
+        let x = x.try_into().unwrap_or_else(|_| {
             padded[..x.len()].copy_from_slice(x);
-            chunk(&padded, q, &mut row);
+            &padded
+        });
+        chunk(x, q, &mut row);
+        if let Some(rest) = &mut rest {
+            chunk(&lost(x, q, &row), q, rest);
         }
     }
+}
+
+/// What the codes of a chunk differ by from its numbers.
+#[inline(always)]
+fn lost(x: &[f32; CHUNK], q: usize, row: &RowMut<'_>) -> [f32; CHUNK] {
+    let chunks = row.coarse.len();
+    let mut lost = *x;
+    for (half, lost) in lost.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let (group, at) = (half / 2, code_place(16 * half) % 64);
+        let scale = row.coarse_lanes[group * chunks + q].scale;
+        let codes: &[i8; 16] =
+            row.lines[group / 2 * chunks + q].0[at..].first_chunk().expect("a line has four halves");
+        lost.iter_mut().zip(codes).for_each(|(x, &code)| *x -= scale * f32::from(code));
+    }
+    lost
 }
 
 /// Rounds a chunk; the same operations on every processor, so the compiler may use what vectors there are.
@@ -486,6 +531,39 @@ mod tests {
         for isa in Isa::available() {
             let other = one_row(isa, &x);
             assert_eq!(format!("{:?}", other.row(0)), format!("{:?}", scalar.row(0)), "{isa}");
+        }
+    }
+
+    #[test]
+    fn a_pair_of_rows_keeps_what_one_loses() {
+        for len in [32, 48, 256, 1001] {
+            let x = uniform(3 + len as u64, len);
+            let mut seen = Vec::new();
+            for isa in Isa::available() {
+                let a = {
+                    let mut a = Activations::new(3, len, Forms::CODES);
+                    a.fill(isa, 1, &vec![0.0; len]);
+                    // SAFETY: nobody else uses it.
+                    unsafe { a.fill_pair(isa, 2, 0, &x) };
+                    a
+                };
+                let mut one = Activations::new(1, len, Forms::CODES);
+                one.fill(isa, 0, &x);
+                assert_eq!(format!("{:?}", a.row(2)), format!("{:?}", one.row(0)), "{isa}");
+                assert!((0..len).all(|i| a.row(1).code(i) == 0), "{isa}: another row was written");
+                for (i, &x) in x.iter().enumerate() {
+                    let place = COARSE_ORDER.iter().position(|&o| o == i / 32 % 8).unwrap();
+                    let value = |row: usize| {
+                        let row = a.row(row);
+                        f64::from(row.coarse[i / 256].scale[place]) * f64::from(row.code(i))
+                    };
+                    // Half a step of each: 1 / 254 of the largest number, and of half the first step.
+                    let (whole, bound) = (value(2) + value(0), 1.001 / 254.0 / 254.0);
+                    assert!((whole - f64::from(x)).abs() <= bound, "{isa}: {whole} for {x}");
+                }
+                seen.push(format!("{:?}", a.row(0)));
+            }
+            assert!(seen.iter().all(|row| *row == seen[0]), "{len}");
         }
     }
 

@@ -51,6 +51,23 @@ impl<'a> Input<'a> {
         Self { activations, first: 0, count: picked.len(), picked: Some(picked) }
     }
 
+    /// The same of the first half of the rows, then the rows that lie half of all behind them.
+    pub fn picked_pairs(activations: &'a Activations, picked: &'a [u32]) -> Self {
+        let half = activations.rows() / 2;
+        assert!(picked.iter().all(|&row| (row as usize) < half), "a picked row has no second half");
+        Self { activations, first: 0, count: 2 * picked.len(), picked: Some(picked) }
+    }
+
+    /// Where row `t` of them is.
+    #[inline]
+    fn place(&self, t: usize) -> usize {
+        match self.picked {
+            None => self.first + t,
+            Some(picked) if t < picked.len() => picked[t] as usize,
+            Some(picked) => picked[t - picked.len()] as usize + self.activations.rows() / 2,
+        }
+    }
+
     /// How many.
     pub fn count(&self) -> usize {
         self.count
@@ -59,16 +76,14 @@ impl<'a> Input<'a> {
     /// Row `t` of them.
     #[inline]
     pub fn row(&self, t: usize) -> Row<'a> {
-        let row = self.picked.map_or(self.first + t, |picked| picked[t] as usize);
-        self.activations.row(row)
+        self.activations.row(self.place(t))
     }
 
     /// What the kernels for many rows read of row `t`.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub fn lanes<const FINE: bool>(&self, t: usize) -> Lanes<'a> {
-        let row = self.picked.map_or(self.first + t, |picked| picked[t] as usize);
-        self.activations.lanes::<FINE>(row)
+        self.activations.lanes::<FINE>(self.place(t))
     }
 }
 
@@ -111,7 +126,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Sends row `t` to row `rows[t]`.
+    /// Sends row `t` to row `rows[t]`, and what comes after as many rows to those half of all behind them.
     pub fn scattered(self, rows: &'a [u32]) -> Self {
         Self { scattered: Some(rows), ..self }
     }
@@ -124,7 +139,11 @@ impl<'a> Output<'a> {
     /// Writes `values` from column `n` of row `t` on.
     #[inline]
     pub fn write(&self, t: usize, n: usize, values: &[f32]) {
-        let row = self.scattered.map_or(t, |rows| rows[t] as usize);
+        let row = match self.scattered {
+            None => t,
+            Some(rows) if t < rows.len() => rows[t] as usize,
+            Some(rows) => rows[t - rows.len()] as usize + self.len / self.stride / 2,
+        };
         let column = self.first_column + n;
         let at = row * self.stride + column;
         assert!(

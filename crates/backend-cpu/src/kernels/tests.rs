@@ -225,6 +225,32 @@ fn picked_rows_go_where_they_are_sent() {
 }
 
 #[test]
+fn picked_pairs_are_two_rows_half_of_all_apart() {
+    for isa in Isa::available() {
+        for count in [1, 3, 14] {
+            let case = Case::new(nibble_quant::codec("q4_0"), false, 20, 4);
+            let a = case.activations(isa, &input(9, 32 * case.row_len));
+            let all = case.product(isa, &a, &[]);
+            let picked: Vec<u32> = (0..count).map(|i| (i * 7 + 2) % 16).collect();
+            let sent: Vec<u32> = (0..count).map(|i| 2 * i).collect();
+            let half = 2 * picked.len() * 20;
+            let mut y = vec![0.0; 2 * half];
+            let kernel = Kernel::pick(isa, case.codec, false);
+            let out = Output::new(&mut y, 20).scattered(&sent);
+            let matrix = Matrix { bytes: &case.bytes, rows: 20, row_len: case.row_len };
+            let x = Input::picked_pairs(&a, &picked);
+            kernel.run(matrix, 0..20, x, out, &mut Scratch::new(case.row_len));
+            for (from, to) in picked.iter().zip(&sent) {
+                let (from, to) = (*from as usize * 20, *to as usize * 20);
+                assert_eq!(bits(&y[to..to + 20]), bits(&all[from..from + 20]), "{isa}");
+                let (from, to) = (from + 16 * 20, to + half);
+                assert_eq!(bits(&y[to..to + 20]), bits(&all[from..from + 20]), "{isa}: second half");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_twin_is_the_product_of_decoded_numbers() {
     for &codec in CODECS {
         for exact in modes(codec) {
