@@ -109,8 +109,8 @@ pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quant
 pub use trace::{OpTime, Trace};
 
 pub use nibble_backend::{
-    Activations, Backend, Category, Ceiling, Device, KvType, Limits, Memory, Numbers, PAGE_LEN, Plan, Span,
-    Tracer, timed,
+    Activations, Backend, Category, Ceiling, Counts, Device, KvType, Limits, Memory, Numbers, PAGE_LEN, Plan,
+    Sequence, Span, Step, Tracer, timed,
 };
 pub use nibble_backend_cpu::available_memory;
 pub use nibble_chat::Message;

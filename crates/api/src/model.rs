@@ -39,6 +39,8 @@ pub struct Options {
     pub gpu: Option<String>,
     /// Whether an answer may not depend on what shares the device; always so on the CPU.
     pub strict: bool,
+    /// How work is handed to the device, one of [`Plan::modes`]; as it is fastest if `None`.
+    pub mode: Option<String>,
     /// Tokens that prompt and answer of one sequence may have; the model's own, at most 4096, if `None`.
     pub context: Option<usize>,
     /// How keys and values are kept.
@@ -76,6 +78,7 @@ impl Default for Options {
             isa: None,
             gpu: None,
             strict: false,
+            mode: None,
             context: None,
             kv: KvType::F16,
             activations: Activations::Auto,
@@ -234,7 +237,16 @@ impl Model {
         let limits = self.limits(options);
         let memory = backend.memory(graph, &limits)?;
         check_budget(&memory, &limits, available(&*backend, options))?;
-        Ok(timed(options.tracer.as_deref(), "compile", || backend.compile(graph, &limits))?)
+        let mut plan = timed(options.tracer.as_deref(), "compile", || backend.compile(graph, &limits))?;
+        if let Some(mode) = &options.mode {
+            let known = plan.modes().join(", ");
+            let what = format!(
+                "mode: expected one of {known}, found `{mode}`, which {} has not",
+                backend.describe()
+            );
+            plan.set_mode(mode).map_err(|_| Error::new(Kind::Usage, what))?;
+        }
+        Ok(plan)
     }
 
     /// The tokenizer.

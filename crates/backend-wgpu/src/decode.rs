@@ -1,36 +1,41 @@
-//! Generation without waiting: the device chooses tokens and goes on with them, the host reads them one step behind.
+//! Generation without waiting: the device chooses tokens and goes on with them, the host reads them one submission behind.
 
 use crate::{
     device::Device,
     kernels::argmax,
+    modes::{MOST_FOLDED, MOST_IN_FLIGHT},
     plan::{GpuPlan, Pipeline, bind},
     tape::Content,
 };
 use nibble_backend::{Error, Step};
 use nibble_graph::Rows;
-use std::sync::{
-    Arc,
-    mpsc::{Receiver, channel},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
 };
 use wgpu::{BufferUsages, PollType};
-
-/// Steps that are under way at once: the device works on one while the next is being written.
-const IN_FLIGHT: usize = 2;
 
 /// What choosing tokens takes.
 pub struct Decoder {
     pipeline: Arc<Pipeline>,
     bindings: wgpu::BindGroup,
     tokens: wgpu::Buffer,
-    /// Where the host reads the tokens of a step: one buffer for each step under way.
+    /// Where the host reads tokens: one buffer for each submission under way.
     staging: Vec<wgpu::Buffer>,
     width: usize,
     /// Tokens of a step at most.
     most: usize,
 }
 
-/// A step under way.
+/// A submission under way.
 struct Flight {
+    /// Its place among those under way.
+    at: usize,
+    /// Its steps.
+    steps: usize,
     index: wgpu::SubmissionIndex,
     mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
 }
@@ -38,7 +43,7 @@ struct Flight {
 impl Decoder {
     /// Bytes that it reserves for so many sequences.
     pub fn bytes(sequences: usize) -> usize {
-        sequences.saturating_mul(4 * 2 * IN_FLIGHT)
+        sequences.saturating_mul(4 * 2 * MOST_IN_FLIGHT * MOST_FOLDED)
     }
 
     /// A decoder for a plan's first output.
@@ -52,11 +57,12 @@ impl Decoder {
         most: usize,
     ) -> Result<Self, Error> {
         let pipeline = device.pipeline(&argmax::argmax())?;
-        let tokens = device.buffer("tokens", (most * IN_FLIGHT * 4) as u64)?;
+        let bytes = (most * MOST_FOLDED * 4) as u64;
+        let tokens = device.buffer("tokens", bytes * MOST_IN_FLIGHT as u64)?;
         let bindings = bind(device, &pipeline, [logits.0, rows, &tokens].into_iter());
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-        let staging = (0..IN_FLIGHT)
-            .map(|_| device.buffer_for("tokens", most as u64 * 4, usage))
+        let staging = (0..MOST_IN_FLIGHT)
+            .map(|_| device.buffer_for("tokens", bytes, usage))
             .collect::<Result<_, _>>()?;
         Ok(Self { pipeline, bindings, tokens, staging, width: logits.1, most })
     }
@@ -78,57 +84,51 @@ impl GpuPlan {
         take: &mut dyn FnMut(&[u32]) -> bool,
     ) -> Result<(), Error> {
         self.begin(step, steps)?;
-        let mut under_way = std::collections::VecDeque::with_capacity(IN_FLIGHT);
-        let (mut sent, mut more) = (0, true);
+        let mut under_way = VecDeque::with_capacity(MOST_IN_FLIGHT);
+        let (mut flights, mut sent, mut more) = (0, 0, true);
         while more && (sent < steps || !under_way.is_empty()) {
-            while sent < steps && under_way.len() < IN_FLIGHT {
-                under_way.push_back((sent % IN_FLIGHT, self.send(sent % IN_FLIGHT)));
-                sent += 1;
+            while sent < steps && under_way.len() < self.mode.in_flight {
+                let count = self.mode.folded.min(steps - sent);
+                under_way.push_back(self.send(flights % MOST_IN_FLIGHT, count)?);
+                (flights, sent) = (flights + 1, sent + count);
             }
-            let Some((at, flight)) = under_way.pop_front() else { break };
-            more = self.receive(at, flight, take)?;
+            let Some(flight) = under_way.pop_front() else { break };
+            more = self.receive(flight, take)?;
         }
-        // What was one too many is waited for, so that its buffers are free.
-        for (at, flight) in under_way {
-            self.receive(at, flight, &mut |_| false)?;
+        // What was too many is waited for, so that its buffers are free.
+        for flight in under_way {
+            self.receive(flight, &mut |_| false)?;
         }
         Ok(())
     }
 
-    /// Submits a step whose tokens are on the device.
-    fn send(&self, at: usize) -> Flight {
+    /// Submits steps whose tokens are on the device.
+    fn send(&self, at: usize, steps: usize) -> Result<Flight, Error> {
         let decoder = self.decoder.as_ref().expect("decodes() was asked");
         let rows = self.rows[0];
-        let bytes = rows as u64 * 4;
-        let index = self.submit(|encoder| {
-            {
-                let mut pass = encoder.begin_compute_pass(&Default::default());
-                for entry in &self.entries {
-                    self.encode(&mut pass, entry);
-                }
-                pass.set_pipeline(&decoder.pipeline.pipeline);
-                pass.set_bind_group(0, &decoder.bindings, &[]);
-                let words = [rows as u32, decoder.width as u32, (at * decoder.most) as u32];
-                pass.set_immediates(0, bytemuck::cast_slice(&words));
-                pass.dispatch_workgroups(rows as u32, 1, 1);
-            }
-            let from = (at * decoder.most * 4) as u64;
+        let first = at * decoder.most * MOST_FOLDED;
+        let bytes = (steps * rows * 4) as u64;
+        let choose = |pass: &mut wgpu::ComputePass<'_>, step: usize| {
+            pass.set_pipeline(&decoder.pipeline.pipeline);
+            pass.set_bind_group(0, &decoder.bindings, &[]);
+            let words = [rows as u32, decoder.width as u32, (first + step * rows) as u32];
+            pass.set_immediates(0, bytemuck::cast_slice(&words));
+            self.count(|counts| counts.calls += 1);
+            pass.dispatch_workgroups(rows as u32, 1, 1);
+        };
+        let index = self.hand_over(steps, Some(&choose), |encoder| {
+            let from = (first * 4) as u64;
             encoder.copy_buffer_to_buffer(&decoder.tokens, from, &decoder.staging[at], 0, bytes);
-        });
+        })?;
         let (send, mapped) = channel();
         decoder.staging[at].map_async(wgpu::MapMode::Read, 0..bytes, move |result| {
             let _ = send.send(result);
         });
-        Flight { index, mapped }
+        Ok(Flight { at, steps, index, mapped })
     }
 
-    /// Waits for a step and hands out its tokens.
-    fn receive(
-        &self,
-        at: usize,
-        flight: Flight,
-        take: &mut dyn FnMut(&[u32]) -> bool,
-    ) -> Result<bool, Error> {
+    /// Waits for a submission and hands out its tokens, step by step.
+    fn receive(&self, flight: Flight, take: &mut dyn FnMut(&[u32]) -> bool) -> Result<bool, Error> {
         let device = &self.device;
         let wait = PollType::Wait { submission_index: Some(flight.index), timeout: None };
         device.device.poll(wait).map_err(|e| device.error(e.to_string()))?;
@@ -136,10 +136,11 @@ impl GpuPlan {
         let mapped = flight.mapped.recv().map_err(|_| device.error("a step was not finished"))?;
         mapped.map_err(|e| device.error(e.to_string()))?;
         let decoder = self.decoder.as_ref().expect("decodes() was asked");
-        let staging = &decoder.staging[at];
-        let view =
-            staging.get_mapped_range(0..self.rows[0] as u64 * 4).map_err(|e| device.error(e.to_string()))?;
-        let more = take(bytemuck::cast_slice(&view));
+        let staging = &decoder.staging[flight.at];
+        let bytes = (flight.steps * self.rows[0] * 4) as u64;
+        let view = staging.get_mapped_range(0..bytes).map_err(|e| device.error(e.to_string()))?;
+        let tokens: &[u32] = bytemuck::cast_slice(&view);
+        let more = tokens.chunks_exact(self.rows[0]).all(take);
         drop(view);
         staging.unmap();
         Ok(more)

@@ -7,7 +7,10 @@ use crate::{
 use nibble_backend::Error;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use wgpu::{
     BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType, BufferBindingType, BufferUsages,
@@ -38,6 +41,7 @@ pub struct Device {
     pub(crate) queue: wgpu::Queue,
     pipelines: Mutex<HashMap<Shader, Arc<Pipeline>>>,
     failure: Arc<Mutex<Option<String>>>,
+    buffers: AtomicU64,
 }
 
 impl Device {
@@ -82,7 +86,17 @@ impl Device {
             }
         });
         let memory = adapter.memory();
-        Ok(Self { name, driver, caps, memory, device, queue, pipelines: Mutex::default(), failure })
+        Ok(Self {
+            name,
+            driver,
+            caps,
+            memory,
+            device,
+            queue,
+            pipelines: Mutex::default(),
+            failure,
+            buffers: AtomicU64::new(0),
+        })
     }
 
     /// What went wrong since the device was opened.
@@ -130,6 +144,7 @@ impl Device {
             let available = self.device.limits().max_buffer_size;
             return Err(Error::Memory { what: what.into(), needed: bytes, available });
         }
+        self.buffers.fetch_add(1, Ordering::Relaxed);
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let descriptor = wgpu::BufferDescriptor { label: Some(what), size, usage, mapped_at_creation: false };
         let buffer = self.device.create_buffer(&descriptor);
@@ -137,6 +152,16 @@ impl Device {
             Some(_) => Err(refuse()),
             None => Ok(buffer),
         }
+    }
+
+    /// Buffers made so far.
+    pub fn buffers_made(&self) -> u64 {
+        self.buffers.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory in use by everything on this device, what wgpu takes for itself too, if its driver's layer says.
+    pub fn memory_in_use(&self) -> Option<u64> {
+        self.device.generate_allocator_report().map(|report| report.total_allocated_bytes)
     }
 
     /// The pipeline of a kernel, compiled once.

@@ -9,11 +9,13 @@ mod build;
 mod compile;
 mod decode;
 mod device;
+mod feed;
 mod form;
 mod gpu;
 mod kernels;
 #[cfg(test)]
 mod metal_tests;
+mod modes;
 mod pack;
 mod plan;
 mod shader;

@@ -4,14 +4,19 @@ use crate::{
     compile::count,
     decode::{Decoder, logits},
     device::Device,
+    feed::Feed,
     kernels::copy,
+    modes::{MODES, Mode},
     pack,
     tape::{Call, Content, Dim, Slot, Tape, Word},
     turns,
 };
-use nibble_backend::{Error, Limits, Memory, Plan, Step};
+use nibble_backend::{Counts, Error, Limits, Memory, Plan, Step};
 use nibble_graph::{Graph, Rope, Rows};
-use std::sync::Arc;
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+};
 use wgpu::BufferUsages;
 
 pub(crate) use crate::device::Pipeline;
@@ -23,7 +28,7 @@ const READ_ROWS: usize = 8;
 const UPLOAD: usize = 64 << 20;
 
 /// A call with its pipeline and buffers.
-struct Ready {
+pub(crate) struct Ready {
     pipeline: Arc<Pipeline>,
     bindings: wgpu::BindGroup,
     words: Vec<u32>,
@@ -60,6 +65,9 @@ pub struct GpuPlan {
     sequences: usize,
     words: Words,
     pub(crate) decoder: Option<Decoder>,
+    pub(crate) mode: &'static Mode,
+    counts: Cell<Counts>,
+    feed: RefCell<Feed>,
 }
 
 /// What a step writes, kept to be filled again.
@@ -93,9 +101,17 @@ pub fn memory(tape: &Tape, sizes: &[u64], places: &[usize], outputs: usize) -> M
 
 /// Bytes of the buffer that outputs are read through.
 pub fn staging_bytes(tape: &Tape, limits: &Limits) -> usize {
+    let description = Feed::bytes(description_bytes(tape)) as usize;
     let widest = tape.outputs.iter().map(|o| o.2).max().unwrap_or(1);
     let rows = READ_ROWS.min(limits.rows.max(limits.wanted));
-    widest.saturating_mul(4 * rows).saturating_add(Decoder::bytes(limits.sequences))
+    let decoder = Decoder::bytes(limits.sequences);
+    (widest.saturating_mul(4 * rows)).saturating_add(decoder).saturating_add(description)
+}
+
+/// Bytes of a step's description at most.
+fn description_bytes(tape: &Tape) -> u64 {
+    let slots = tape.slots.iter().filter(|slot| slot.content.is_description());
+    slots.fold(0, |sum, slot| sum.saturating_add(slot.bytes.next_multiple_of(8)))
 }
 
 /// Why a plan could not be made.
@@ -166,9 +182,13 @@ impl GpuPlan {
             )?),
             _ => None,
         };
+        let feed = Feed::new(device, description_bytes(&tape))?;
         device.wait()?;
         Ok(Self {
             decoder,
+            mode: Mode::standard(),
+            counts: Cell::default(),
+            feed: RefCell::new(feed),
             device: Arc::clone(device),
             limits: limits.clone(),
             memory,
@@ -195,7 +215,8 @@ impl GpuPlan {
     }
 
     /// Writes what the kernels need to know of the step.
-    fn write(&mut self, step: &Step<'_>, ahead: usize) {
+    fn write(&mut self, step: &Step<'_>, ahead: usize) -> Result<(), Error> {
+        self.feed.get_mut().begin(&self.device)?;
         let w = &mut self.words;
         w.rows.clear();
         w.sequences.clear();
@@ -216,7 +237,6 @@ impl GpuPlan {
             w.rows.extend([step.tokens[row], step.positions[row], step.sequence[row], 0]);
         }
         for (i, slot) in self.tape.slots.iter().enumerate() {
-            let buffer = &self.buffers[self.places[i]];
             let words: &[u32] = match &slot.content {
                 Content::Rows => &self.words.rows,
                 Content::Sequences => &self.words.sequences,
@@ -228,10 +248,9 @@ impl GpuPlan {
                 }
                 _ => continue,
             };
-            if !words.is_empty() {
-                self.device.queue.write_buffer(buffer, 0, bytemuck::cast_slice(words));
-            }
+            self.feed.get_mut().add(&self.device, self.places[i], words)?;
         }
+        Ok(())
     }
 
     /// Checks a step and writes it to the device.
@@ -242,38 +261,68 @@ impl GpuPlan {
         self.sequences = step.sequences.len();
         self.read = None;
         if !step.tokens.is_empty() {
-            self.write(step, ahead);
+            self.write(step, ahead)?;
         }
         Ok(())
     }
 
+    /// The rows that an entry works on in this step.
+    pub(crate) fn rows_of(&self, entry: usize) -> usize {
+        count(self.entries[entry].rows, self.rows)
+    }
+
+    /// The variant of an entry that this step needs, and its calls.
+    pub(crate) fn calls(&self, entry: usize) -> (usize, &[Ready]) {
+        let rows = self.rows_of(entry);
+        let variants = &self.entries[entry].variants;
+        match variants.iter().position(|(most, _)| rows <= *most) {
+            Some(variant) if rows > 0 => (variant, &variants[variant].1),
+            _ => (0, &[]),
+        }
+    }
+
     /// Appends the calls of an entry.
-    pub(crate) fn encode(&self, pass: &mut wgpu::ComputePass<'_>, entry: &ReadyEntry) {
-        let rows = count(entry.rows, self.rows);
-        if rows == 0 {
-            return;
+    pub(crate) fn encode(&self, pass: &mut wgpu::ComputePass<'_>, entry: usize) {
+        for call in self.calls(entry).1 {
+            self.encode_call(pass, self.rows_of(entry), call);
         }
-        let calls = entry.variants.iter().find(|(most, _)| rows <= *most).map_or(&[][..], |(_, c)| c);
-        for call in calls {
-            pass.set_pipeline(&call.pipeline.pipeline);
-            pass.set_bind_group(0, &call.bindings, &[]);
-            pass.set_immediates(0, &(rows as u32).to_ne_bytes());
-            if call.words.len() > 1 {
-                pass.set_immediates(4, bytemuck::cast_slice(&call.words[1..]));
-            }
-            let [x, y, z] = call.grid.map(|dim| match dim {
-                Dim::Fixed(n) => n,
-                Dim::Rows(times, by) => (rows as u32 * times).div_ceil(by),
-                Dim::Sequences => self.sequences as u32,
-            });
-            pass.dispatch_workgroups(x, y, z);
+    }
+
+    /// Appends a call.
+    pub(crate) fn encode_call(&self, pass: &mut wgpu::ComputePass<'_>, rows: usize, call: &Ready) {
+        pass.set_pipeline(&call.pipeline.pipeline);
+        pass.set_bind_group(0, &call.bindings, &[]);
+        pass.set_immediates(0, &(rows as u32).to_ne_bytes());
+        if call.words.len() > 1 {
+            pass.set_immediates(4, bytemuck::cast_slice(&call.words[1..]));
         }
+        let [x, y, z] = call.grid.map(|dim| match dim {
+            Dim::Fixed(n) => n,
+            Dim::Rows(times, by) => (rows as u32 * times).div_ceil(by),
+            Dim::Sequences => self.sequences as u32,
+        });
+        self.count(|counts| counts.calls += 1);
+        pass.dispatch_workgroups(x, y, z);
+    }
+
+    /// Counts something that the device is asked for.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
     }
 
     pub(crate) fn submit(&self, work: impl FnOnce(&mut wgpu::CommandEncoder)) -> wgpu::SubmissionIndex {
         let mut encoder = self.device.device.create_command_encoder(&Default::default());
+        let mut feed = self.feed.borrow_mut();
+        let described = feed.send(&mut encoder, &self.buffers);
         work(&mut encoder);
-        self.device.queue.submit([encoder.finish()])
+        self.count(|counts| counts.submissions += 1);
+        let index = self.device.queue.submit([encoder.finish()]);
+        if described {
+            feed.turn();
+        }
+        index
     }
 
     /// Runs entry after entry, and looks at each result.
@@ -281,7 +330,7 @@ impl GpuPlan {
         for i in 0..self.entries.len() {
             self.submit(|encoder| {
                 let mut pass = encoder.begin_compute_pass(&Default::default());
-                self.encode(&mut pass, &self.entries[i]);
+                self.encode(&mut pass, i);
             });
             let entry = &self.tape.entries[i];
             let Some((slot, width)) = entry.result else { continue };
@@ -437,12 +486,7 @@ impl Plan for GpuPlan {
         if self.limits.check_finite {
             return self.run_checked();
         }
-        self.submit(|encoder| {
-            let mut pass = encoder.begin_compute_pass(&Default::default());
-            for entry in &self.entries {
-                self.encode(&mut pass, entry);
-            }
-        });
+        self.hand_over(1, None, |_| {})?;
         self.device.check()
     }
 
@@ -483,6 +527,30 @@ impl Plan for GpuPlan {
         take: &mut dyn FnMut(&[u32]) -> bool,
     ) -> Result<(), Error> {
         self.run_ahead(step, steps, take)
+    }
+
+    fn modes(&self) -> Vec<&'static str> {
+        MODES.iter().map(|mode| mode.name).collect()
+    }
+
+    fn mode(&self) -> &'static str {
+        self.mode.name
+    }
+
+    fn set_mode(&mut self, name: &str) -> Result<(), Error> {
+        self.mode = Mode::by_name(name).ok_or_else(|| Error::Unsupported {
+            device: self.device.name.clone(),
+            what: format!("mode `{name}`"),
+        })?;
+        Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { buffers: self.device.buffers_made(), ..self.counts.get() }
+    }
+
+    fn device_memory(&self) -> Option<u64> {
+        self.device.memory_in_use()
     }
 
     fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Error> {

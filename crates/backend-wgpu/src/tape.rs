@@ -37,6 +37,11 @@ pub enum Content {
 }
 
 impl Content {
+    /// Whether every step fills it.
+    pub fn is_description(&self) -> bool {
+        matches!(self, Self::Rows | Self::Sequences | Self::Pages | Self::Wanted | Self::Turns(_))
+    }
+
     /// What it is, for errors.
     pub fn describe(&self) -> &'static str {
         match self {

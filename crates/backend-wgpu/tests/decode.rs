@@ -60,22 +60,50 @@ fn the_device_goes_on_with_the_tokens_that_the_host_would_take() {
         }
         let mut device = plan(&gpu, &model);
         assert!(device.can_decode(), "{name}");
-        // In runs that end before they were to, as at a stop token.
-        let mut found: Vec<Vec<u32>> = vec![];
-        while found.len() < STEPS {
-            let tokens = found.last().cloned().unwrap_or(first.to_vec());
-            let (position, most) = (found.len() as u32, found.len() + 7);
-            let steps = 16.min(STEPS - found.len());
-            with_step(&tokens, position, |step| {
-                let mut take = |tokens: &[u32]| {
-                    found.push(tokens.to_vec());
-                    found.len() < most
-                };
-                device.decode(step, steps, &mut take).unwrap();
-            });
+        for mode in device.modes() {
+            device.set_mode(mode).unwrap();
+            // In runs that end before they were to, as at a stop token.
+            let mut found: Vec<Vec<u32>> = vec![];
+            while found.len() < STEPS {
+                let tokens = found.last().cloned().unwrap_or(first.to_vec());
+                let (position, most) = (found.len() as u32, found.len() + 7);
+                let steps = 16.min(STEPS - found.len());
+                with_step(&tokens, position, |step| {
+                    let mut take = |tokens: &[u32]| {
+                        found.push(tokens.to_vec());
+                        found.len() < most
+                    };
+                    device.decode(step, steps, &mut take).unwrap();
+                });
+            }
+            assert_eq!(found, expected, "{name}, {mode}");
         }
-        assert_eq!(found, expected, "{name}");
     }
+}
+
+#[test]
+fn modes_hand_over_what_their_names_say() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    let model = open(&workspace_root().join("golden/models/llama"));
+    let mut device = plan(&gpu, &model);
+    let mut counts = std::collections::BTreeMap::new();
+    for mode in device.modes() {
+        device.set_mode(mode).unwrap();
+        assert_eq!(device.mode(), mode);
+        let before = device.counts();
+        with_step(&[7, 11], 0, |step| device.decode(step, 16, &mut |_| true).unwrap());
+        counts.insert(mode, device.counts() - before);
+    }
+    let calls = counts["one-submit"].calls;
+    assert!(counts.values().all(|c| (c.steps, c.calls) == (16, calls)), "{counts:?}");
+    // And one more for the tokens of a step.
+    assert_eq!(counts["wait-per-op"].submissions, calls + 16);
+    assert_eq!(counts["submit-per-op"].submissions, calls + 16);
+    assert_eq!(counts["one-submit"].submissions, 16);
+    assert_eq!(counts["two-in-flight"].submissions, 16);
+    assert_eq!(counts["fold-4"].submissions, 4);
+    assert_eq!(counts["fold-16"].submissions, 1);
+    assert!(device.set_mode("none").is_err());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod ceiling;
+mod counts;
 mod device;
 mod error;
 mod memory;
@@ -12,6 +13,7 @@ mod step;
 mod trace;
 
 pub use ceiling::{Ceiling, Numbers};
+pub use counts::Counts;
 pub use device::Device;
 pub use error::Error;
 pub use memory::Memory;
@@ -164,7 +166,7 @@ pub trait Plan: Send {
 
     /// Runs `step` and goes on from it up to `steps` times in all, each sequence with the token of its largest logit (the
     /// lowest id of equals; `u32::MAX` if a logit is NaN or infinite). After each step `take` gets these tokens, one a
-    /// sequence, and says whether to go on; the device may be a step ahead by then, which leaves nothing behind but
+    /// sequence, and says whether to go on; the device may be some steps ahead by then, which leaves nothing behind but
     /// numbers in pages after the last token taken.
     ///
     /// Every sequence of `step` has one row, all rows are wanted, and its pages reach over all steps.
@@ -178,6 +180,35 @@ pub trait Plan: Send {
         _take: &mut dyn FnMut(&[u32]) -> bool,
     ) -> Result<(), Error> {
         Err(Error::Unsupported { device: "this device".into(), what: "choosing tokens".into() })
+    }
+
+    /// The ways in which work can be handed to the device, for comparisons, the plainest first; none where there is but one.
+    /// They change speed, never the answer.
+    fn modes(&self) -> Vec<&'static str> {
+        vec![]
+    }
+
+    /// The way in use.
+    fn mode(&self) -> &'static str {
+        ""
+    }
+
+    /// Takes another way, by its name.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is none of [`Plan::modes`].
+    fn set_mode(&mut self, name: &str) -> Result<(), Error> {
+        Err(Error::Unsupported { device: "this device".into(), what: format!("mode `{name}`") })
+    }
+
+    /// Bytes of the device's own memory that this process uses, for this plan or another, if the device says.
+    fn device_memory(&self) -> Option<u64> {
+        None
+    }
+
+    /// What steps asked of the device so far; zeros where nobody counts.
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
 
     /// Copies row `row` of output `output` (an index into [`Graph::outputs`]) of the last step into `into`.

@@ -44,6 +44,9 @@ pub struct DeviceArgs {
     /// The GPU by a part of its name, as `nibble devices` lists them [default: the first one]
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
+    /// How work is handed to the GPU, as `nibble bench --gpu-modes` lists the ways [default: the fastest]
+    #[arg(long, value_name = "NAME")]
+    pub gpu_mode: Option<String>,
     /// CPU threads [default: all cores]
     #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -83,6 +86,7 @@ impl DeviceArgs {
             isa: self.isa.clone(),
             gpu: self.gpu.clone(),
             strict: self.strict,
+            mode: self.gpu_mode.clone(),
             context: self.ctx.map(|n| n as usize),
             kv: self.kv,
             activations: self.activations,
@@ -393,6 +397,13 @@ pub struct BenchArgs {
     /// Only measure what the device can do at most
     #[arg(long, conflicts_with_all = ["cold", "against", "csv", "html"])]
     pub limits: bool,
+    /// Only compare the ways in which work can be handed to a GPU: waiting, submitting, folding
+    #[arg(long, conflicts_with_all = ["cold", "against", "csv", "html", "limits", "prompt", "batch", "depth"])]
+    pub gpu_modes: bool,
+    /// Only look whether memory grows, over so many steps and times opened and closed
+    #[arg(long, value_name = "STEPS,TIMES", num_args = 0..=1, default_missing_value = "10000,200", value_parser = pair,
+        conflicts_with_all = ["cold", "against", "csv", "html", "limits", "gpu_modes", "prompt", "generate", "batch", "depth"])]
+    pub soak: Option<[usize; 2]>,
     /// Run others in turns on the same file: llama.cpp, ik_llama.cpp=FOLDER, mlx-lm=PYTHON
     #[arg(long, value_name = "PEER[=PATH]", value_delimiter = ',')]
     pub against: Vec<String>,
@@ -420,6 +431,12 @@ fn tokens(s: &str) -> Result<usize, String> {
 /// A number of sequences that no machine exceeds.
 fn sequences(s: &str) -> Result<usize, String> {
     number(s, 1 << 12)
+}
+
+/// Steps and times of a soak.
+fn pair(s: &str) -> Result<[usize; 2], String> {
+    let (steps, times) = s.split_once(',').ok_or_else(|| format!("expected STEPS,TIMES, found `{s}`"))?;
+    Ok([number(steps, 1 << 30)?, number(times, 1 << 20)?])
 }
 
 /// A number of takes that no patience exceeds.

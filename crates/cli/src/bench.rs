@@ -16,6 +16,18 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     if args.limits {
         return limits(args, &open()?);
     }
+    if args.gpu_modes {
+        return gpu_modes(args, &open()?);
+    }
+    if let Some(counts) = args.soak {
+        let parts = nibble_measure::soak(&open, &args.device.options(), counts)?;
+        if args.json {
+            terminal::say(format_args!("{}\n", serde_json::json!({ "command": command(), "soak": parts })))?;
+        } else {
+            terminal::say(nibble_measure::soak_table(&parts))?;
+        }
+        return nibble_measure::soak_verdict(&parts);
+    }
     if let Some(path) = &args.html {
         output::check(path, args.model.as_deref())?;
     }
@@ -76,6 +88,25 @@ fn limits(args: &BenchArgs, model: &Model) -> Result<(), Error> {
     }
     let limits = limits.map_or("not measured on this device".into(), |limits| limits.to_text());
     terminal::say(format_args!("{device}\n{limits}\n"))
+}
+
+/// Tokens of a take in each mode, if nobody says how many.
+const MODE_TOKENS: usize = 128;
+
+/// The ways in which work can be handed to the device.
+fn gpu_modes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
+    let options = args.device.options();
+    let counts = args.generate.clone().unwrap_or(vec![MODE_TOKENS.min(model.config.context)]);
+    for tokens in counts.into_iter().filter(|&n| n > 0) {
+        let rows = nibble_measure::modes(model, &options, tokens, args.repeats.max(1))?;
+        if args.json {
+            let line = serde_json::json!({ "command": command(), "tokens": tokens, "modes": rows });
+            terminal::say(format_args!("{line}\n"))?;
+        } else {
+            terminal::say(format_args!("{tokens} tokens\n{}", nibble_measure::modes_table(&rows)))?;
+        }
+    }
+    Ok(())
 }
 
 /// The rows that were asked for. The built-in model is small and shows all there is: two depths, two batches.

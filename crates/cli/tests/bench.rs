@@ -65,6 +65,21 @@ fn table_values_and_cold_takes() {
 }
 
 #[test]
+fn a_soak_says_what_it_did() {
+    let value: serde_json::Value = serde_json::from_str(&stdout(&bench(&[
+        "--soak",
+        "100,2",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--json",
+    ])))
+    .unwrap();
+    assert_eq!((&value["soak"][0]["count"], &value["soak"][1]["count"]), (&100.into(), &2.into()));
+}
+
+#[test]
 fn limits_alone_are_quick_to_read() {
     let text = stdout(&bench(&["--limits", "--threads", "1"]));
     assert_eq!(text.lines().count(), 2);
@@ -99,9 +114,12 @@ fn who_cannot_be_measured_is_named() {
 fn what_cannot_be_is_said_before_anything_is_measured() {
     // So many takes would never end.
     let long = ["-p", "4", "-g", "0", "-r", "65536", "--threads", "1"];
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["--html", "/nowhere/page.html"], 5, "its folder is not there"),
         (&["--html", "."], 5, "found a folder"),
+        (&["--gpu-modes", "--device", "cpu"], 2, "one way of taking work"),
+        (&["--soak", "10"], 2, "expected STEPS,TIMES"),
+        (&["--gpu-modes", "--batch", "2"], 2, "cannot be used with"),
         (&["--limits", "--csv"], 2, "cannot be used with"),
         (&["--limits", "--html", "page.html"], 2, "cannot be used with"),
         (&["--warmup", "18446744073709551615"], 2, "up to 65536"),

@@ -1,0 +1,125 @@
+//! Ways to hand the calls of steps to the device, the plainest first: what is lost by waiting and by submitting often can be
+//! measured on any machine (`nibble bench --gpu-modes`).
+
+use crate::plan::GpuPlan;
+use nibble_backend::Error;
+
+/// How the calls of a step go to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// One by one, each waited for.
+    Waited,
+    /// One by one.
+    Apart,
+    /// In one pass of one command buffer.
+    Whole,
+}
+
+/// A way to hand over steps.
+#[derive(Debug)]
+pub struct Mode {
+    /// What it is called.
+    pub name: &'static str,
+    /// How the calls of a step go to the device.
+    pub pieces: Pieces,
+    /// Submissions under way at once: the device works on one while the next is being written.
+    pub in_flight: usize,
+    /// Steps in one submission.
+    pub folded: usize,
+}
+
+/// All of them.
+pub static MODES: &[Mode] = &[
+    Mode { name: "wait-per-op", pieces: Pieces::Waited, in_flight: 1, folded: 1 },
+    Mode { name: "submit-per-op", pieces: Pieces::Apart, in_flight: 1, folded: 1 },
+    Mode { name: "one-submit", pieces: Pieces::Whole, in_flight: 1, folded: 1 },
+    Mode { name: "fold-4", pieces: Pieces::Whole, in_flight: 1, folded: 4 },
+    Mode { name: "fold-16", pieces: Pieces::Whole, in_flight: 1, folded: 16 },
+    STANDARD,
+];
+
+/// What is fastest where it was measured.
+const STANDARD: Mode = Mode { name: "two-in-flight", pieces: Pieces::Whole, in_flight: 2, folded: 1 };
+
+/// The most steps in one submission of any mode.
+pub const MOST_FOLDED: usize = 16;
+
+/// The most submissions under way in any mode.
+pub const MOST_IN_FLIGHT: usize = 2;
+
+impl Mode {
+    /// The one that is used if nobody asks for another.
+    pub fn standard() -> &'static Self {
+        MODES.last().expect("there are modes")
+    }
+
+    /// The one of that name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        MODES.iter().find(|mode| mode.name == name)
+    }
+}
+
+/// Writes something behind the calls of a step, which is the so-manieth of its submission.
+type End<'a> = dyn Fn(&mut wgpu::ComputePass<'_>, usize) + 'a;
+
+impl GpuPlan {
+    /// Hands the calls of `steps` steps to the device in the plan's way, with `end` after each step and `last` after all.
+    ///
+    /// # Errors
+    /// If the device failed while it was waited for.
+    pub(crate) fn hand_over(
+        &self,
+        steps: usize,
+        end: Option<&End<'_>>,
+        last: impl FnOnce(&mut wgpu::CommandEncoder),
+    ) -> Result<wgpu::SubmissionIndex, Error> {
+        self.count(|counts| counts.steps += steps as u64);
+        if self.mode.pieces == Pieces::Whole {
+            return Ok(self.submit(|encoder| {
+                {
+                    let mut pass = encoder.begin_compute_pass(&Default::default());
+                    for step in 0..steps {
+                        (0..self.entries.len()).for_each(|entry| self.encode(&mut pass, entry));
+                        if let Some(end) = end {
+                            end(&mut pass, step);
+                        }
+                    }
+                }
+                last(encoder);
+            }));
+        }
+        for step in 0..steps {
+            for entry in 0..self.entries.len() {
+                let rows = self.rows_of(entry);
+                for call in self.calls(entry).1 {
+                    self.hand_over_one(|pass| self.encode_call(pass, rows, call))?;
+                }
+            }
+            if let Some(end) = end {
+                self.hand_over_one(|pass| end(pass, step))?;
+            }
+        }
+        Ok(self.submit(last))
+    }
+
+    fn hand_over_one(&self, work: impl FnOnce(&mut wgpu::ComputePass<'_>)) -> Result<(), Error> {
+        self.submit(|encoder| work(&mut encoder.begin_compute_pass(&Default::default())));
+        if self.mode.pieces == Pieces::Waited { self.device.wait() } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_mode_exceeds_what_is_reserved() {
+        for mode in MODES {
+            assert!((1..=MOST_IN_FLIGHT).contains(&mode.in_flight), "{}", mode.name);
+            assert!((1..=MOST_FOLDED).contains(&mode.folded), "{}", mode.name);
+            assert!(Mode::by_name(mode.name).is_some_and(|found| found.name == mode.name));
+        }
+        assert_eq!(Mode::standard().name, STANDARD.name);
+        assert!(Mode::by_name("none").is_none());
+    }
+}
