@@ -94,6 +94,7 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod check;
 mod device;
 mod error;
 mod model;

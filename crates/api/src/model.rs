@@ -1,6 +1,10 @@
 //! An opened model, and the engines started on it.
 
-use crate::{DeviceOptions, Error, Kind, Remedy, builtin, device, vocab};
+use crate::{
+    DeviceOptions, Error, Kind, Remedy, builtin,
+    check::{self, Checked},
+    device, vocab,
+};
 use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan, Tracer, timed};
 use nibble_chat::{Message, Template};
 use nibble_engine::Engine;
@@ -57,6 +61,10 @@ pub struct Options {
     pub memory_budget: Option<u64>,
     /// Whether every op's result is searched for NaN and infinities; a run then fails at the first one and names it.
     pub check_finite: bool,
+    /// Whether the CPU runs beside the device and every weight's result and every layer's is compared with its own; a run
+    /// fails at the first one that is off by more than a quarter of its row's largest number, or by two thousandths with
+    /// inputs, keys and values in 32 bits.
+    pub check: bool,
     /// Who is told how long compiling and each part of a step takes.
     pub tracer: Option<Arc<dyn Tracer>>,
 }
@@ -87,6 +95,7 @@ impl Default for Options {
             wanted: 1,
             memory_budget: None,
             check_finite: false,
+            check: false,
             tracer: None,
         }
     }
@@ -233,11 +242,16 @@ impl Model {
     /// # Errors
     /// As [`Self::start`].
     pub fn plan(&self, graph: &Graph, options: &Options) -> Result<Box<dyn Plan>, Error> {
-        let backend = self.backend(options)?;
-        let limits = self.limits(options);
+        let (backend, limits) = (self.backend(options)?, self.limits(options));
+        let tapped = options.check.then(|| check::tapped(graph));
+        let graph = tapped.as_ref().unwrap_or(graph);
         let memory = backend.memory(graph, &limits)?;
         check_budget(&memory, &limits, available(&*backend, options))?;
         let mut plan = timed(options.tracer.as_deref(), "compile", || backend.compile(graph, &limits))?;
+        if options.check {
+            let cpu = self.backend(&Options { device: "cpu".into(), ..options.clone() })?;
+            plan = Box::new(Checked::new(graph, plan, cpu.compile(graph, &limits)?));
+        }
         if let Some(mode) = &options.mode {
             let known = plan.modes().join(", ");
             let what = format!(

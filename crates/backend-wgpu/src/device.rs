@@ -80,10 +80,8 @@ impl Device {
         };
         let (on_error, on_lost) = (keep(&failure), keep(&failure));
         device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| on_error(e.to_string())));
-        device.set_device_lost_callback(move |reason, what| {
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                on_lost(format!("the device was lost: {what}"));
-            }
+        device.set_device_lost_callback(move |_, what| {
+            on_lost(format!("the device was lost, and everything on it: {what}"));
         });
         let memory = adapter.memory();
         Ok(Self {
@@ -108,6 +106,15 @@ impl Device {
             Some(what) => Err(self.error(what.clone())),
             None => Ok(()),
         }
+    }
+
+    /// [`Self::check`], after asking the device whether it is still there.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_now(&self) -> Result<(), Error> {
+        self.device.poll(PollType::Poll).map_err(|e| self.error(e.to_string()))?;
+        self.check()
     }
 
     /// An error of this device.

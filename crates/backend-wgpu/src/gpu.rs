@@ -91,6 +91,7 @@ impl Backend for Gpu {
     }
 
     fn compile(&self, graph: &Graph, limits: &Limits) -> Result<Box<dyn Plan>, Error> {
+        self.device.check_now()?;
         let mut wide = vec![];
         loop {
             let tape = self.tape(graph, limits, &wide)?;
@@ -100,5 +101,32 @@ impl Backend for Gpu {
                 Err(Refused::Wide(codec)) => wide.push(codec),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common;
+    use nibble_testkit::ops::{MOST_ROWS, graphs, limits, run_plan, run_two_tokens};
+
+    #[test]
+    fn a_lost_device_is_an_error_and_the_next_one_works() {
+        let Some(gpu) = common::gpu(GpuOptions::default()) else { return };
+        let (name, graph) = graphs().swap_remove(0);
+        let limits = Limits { check_finite: false, ..limits(MOST_ROWS) };
+        let mut plan = gpu.compile(&graph, &limits).unwrap();
+        let expected = run_plan(&mut *plan, &graph, [2, 1], 1);
+        gpu.device.device.destroy();
+        let results =
+            [run_two_tokens(&mut *plan), plan.copy_page(0, 1), gpu.compile(&graph, &limits).map(drop)];
+        for (i, result) in results.into_iter().enumerate() {
+            let error = result.expect_err(["a step", "a copy", "a plan"][i]);
+            assert!(matches!(error, Error::Device { .. }), "{name}: {error}");
+            assert!(error.to_string().contains("lost"), "{name}: {error}");
+        }
+        let next = common::gpu(GpuOptions::default()).expect("it was there before");
+        let mut plan = next.compile(&graph, &limits).unwrap();
+        assert_eq!(run_plan(&mut *plan, &graph, [2, 1], 1), expected);
     }
 }

@@ -4,8 +4,14 @@
 //! Weights are taken apart into planes of codes and scales when they are brought to the device (`form`, `pack`). A step is
 //! one command buffer with one pass: all of the tape.
 
+#[cfg(test)]
+extern crate self as nibble_backend_wgpu;
+
 mod adapters;
 mod build;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod compile;
 mod decode;
 mod device;

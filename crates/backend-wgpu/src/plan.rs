@@ -256,7 +256,7 @@ impl GpuPlan {
     /// Checks a step and writes it to the device.
     pub(crate) fn begin(&mut self, step: &Step<'_>, ahead: usize) -> Result<(), Error> {
         step.check(&self.limits, self.vocab, self.recurrent)?;
-        self.device.check()?;
+        self.device.check_now()?;
         self.rows = [step.tokens.len(), step.wanted.len()];
         self.sequences = step.sequences.len();
         self.read = None;
@@ -557,14 +557,14 @@ impl Plan for GpuPlan {
         below("page", self.limits.pages, [from, to])?;
         let groups: Vec<_> = self.banks.iter().map(|(group, words)| (group, *words)).collect();
         self.copy_words(&groups, from, to);
-        self.device.check()
+        self.device.check_now()
     }
 
     fn copy_state(&mut self, from: u32, to: u32) -> Result<(), Error> {
         below("state slot", self.limits.state_slots, [from, to])?;
         let groups: Vec<_> = self.states.iter().map(|(group, words, _)| (group, *words)).collect();
         self.copy_words(&groups, from, to);
-        self.device.check()
+        self.device.check_now()
     }
 
     fn clear_state(&mut self, slot: u32) -> Result<(), Error> {
@@ -575,7 +575,7 @@ impl Plan for GpuPlan {
                 encoder.clear_buffer(self.buffer(*state), u64::from(slot) * len, Some(len));
             }
         });
-        self.device.check()
+        self.device.check_now()
     }
 }
 

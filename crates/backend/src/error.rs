@@ -46,6 +46,20 @@ pub enum Error {
         /// NaN, or an infinity.
         found: f32,
     },
+    /// A number that another device does not agree with.
+    #[error("{what}: expected {expected} within the bound, found {found} in row {row}, column {column}")]
+    Differs {
+        /// The op and its layer.
+        what: String,
+        /// Row of the step.
+        row: usize,
+        /// Column of the value.
+        column: usize,
+        /// What the other device has.
+        expected: f32,
+        /// What this device has.
+        found: f32,
+    },
     /// The device itself failed.
     #[error("{device} failed: {what}")]
     Device {

@@ -72,6 +72,11 @@ pub struct DeviceArgs {
     /// Look at the result of every op, and name the first that is NaN or infinite; slower
     #[arg(long)]
     pub check_finite: bool,
+    /// Run the CPU beside the device, compare every weight's result and every layer's, and name the
+    /// first that is off by more than a quarter of its row's largest number (2e-3 of it with
+    /// `--activations f32 --kv f32`); much slower
+    #[arg(long)]
+    pub check: bool,
     /// The same answer whatever shares the device: slower on a GPU, always so on the CPU
     #[arg(long)]
     pub strict: bool,
@@ -93,6 +98,7 @@ impl DeviceArgs {
             prefill_chunk: self.prefill_chunk.map(|n| n as usize),
             memory_budget: self.memory_budget,
             check_finite: self.check_finite,
+            check: self.check,
             ..Options::default()
         }
     }

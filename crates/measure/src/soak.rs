@@ -7,6 +7,9 @@ use crate::{
 use nibble_api::{Error, Kind, Model, Options, PAGE_LEN, Plan, Sequence, Step};
 use serde::{Deserialize, Serialize};
 
+/// Times after which everything that comes once has come, at the least.
+const WARM_UP: usize = 4;
+
 /// Growth of this process's own memory that may come from elsewhere: allocators keep some.
 pub const HOST_BOUND: u64 = 8 << 20;
 
@@ -41,7 +44,7 @@ struct Watch {
 
 impl Watch {
     fn new(count: usize) -> Self {
-        Self { tenth: count / 10, begun: false, host: [None; 2], device: [None; 2] }
+        Self { tenth: (count / 10).max(WARM_UP.min(count)), begun: false, host: [None; 2], device: [None; 2] }
     }
 
     /// After so many.
