@@ -38,6 +38,14 @@ fn devices() -> Vec<Caps> {
     vec![device(Some(8)), device(None)]
 }
 
+/// Types of keys and values, and of inputs of products: each concerns kernels of its own.
+const PRECISIONS: &[(KvType, Activations)] = &[
+    (KvType::F32, Activations::F32),
+    (KvType::F16, Activations::Auto),
+    (KvType::Q8_0, Activations::Auto),
+    (KvType::Q4_0, Activations::Auto),
+];
+
 /// Graphs of every op, every architecture and every encoding.
 fn graphs() -> Vec<(String, Graph)> {
     let mut all = ops::graphs();
@@ -73,25 +81,23 @@ fn shaders() -> Vec<Shader> {
     let mut add = |shader: Shader| all.insert(shader.text.clone(), shader);
     let graphs = graphs();
     for caps in devices() {
-        for kv in [KvType::F32, KvType::F16, KvType::Q8_0, KvType::Q4_0] {
-            for activations in [Activations::F32, Activations::Auto] {
-                let limits = Limits { kv, activations, check_finite: false, ..ops::limits(600) };
-                for (name, graph) in &graphs {
-                    for [strict, fuse] in [[false, true], [true, true], [false, false]] {
-                        let options = Options { caps: &caps, limits: &limits, strict, fuse, wide: &[] };
-                        let tape = match compile::tape(graph, options, "a device") {
-                            Ok(tape) => tape,
-                            // Heads that blocks of 32 do not divide.
-                            Err(Error::Unsupported { what, .. }) if what.starts_with("keys and values") => {
-                                continue;
-                            }
-                            Err(e) => panic!("{name}: {e}"),
-                        };
-                        let variants = tape.entries.into_iter().flat_map(|e| e.variants);
-                        variants.flat_map(|v| v.calls).for_each(|call| {
-                            add(call.shader);
-                        });
-                    }
+        for &(kv, activations) in PRECISIONS {
+            let limits = Limits { kv, activations, check_finite: false, ..ops::limits(600) };
+            for (name, graph) in &graphs {
+                for [strict, fuse] in [[false, true], [true, true], [false, false]] {
+                    let options = Options { caps: &caps, limits: &limits, strict, fuse, wide: &[] };
+                    let tape = match compile::tape(graph, options, "a device") {
+                        Ok(tape) => tape,
+                        // Heads that blocks of 32 do not divide.
+                        Err(Error::Unsupported { what, .. }) if what.starts_with("keys and values") => {
+                            continue;
+                        }
+                        Err(e) => panic!("{name}: {e}"),
+                    };
+                    let variants = tape.entries.into_iter().flat_map(|e| e.variants);
+                    variants.flat_map(|v| v.calls).for_each(|call| {
+                        add(call.shader);
+                    });
                 }
             }
         }
@@ -193,7 +199,14 @@ fn complaints(clang: &str, kernels: &[(String, String)]) -> Option<String> {
         .args(["--target=aarch64-linux-gnu", "-std=c++17", "-fsyntax-only", "-nostdinc", "-ferror-limit=40"])
         // Numbers without a suffix are no doubles there.
         .args(["-Xclang", "-cl-single-precision-constant"])
-        .args(["-Werror", "-Wno-unused", "-Wno-unknown-attributes", "-Wno-parentheses-equality", "-I"])
+        .args([
+            "-Werror",
+            "-Wno-unused",
+            "-Wno-unknown-attributes",
+            "-Wno-parentheses-equality",
+            "-Wno-user-defined-literals",
+            "-I",
+        ])
         .args([shim.as_path(), file.as_path()])
         .output()
         .expect("a compiler that starts");
