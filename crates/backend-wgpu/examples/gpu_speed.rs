@@ -1,11 +1,18 @@
 //! Tokens a second of a model: `cargo run --release --example gpu_speed -- MODEL [PROMPT] [GENERATED] [DEPTH] [SEQUENCES]`.
 //!
-//! Fills the sequences up to DEPTH, runs a prompt (512 tokens) in one step, then generates (64 tokens) one by one, each
-//! read back; the best of three runs each.
+//! Fills the sequences up to DEPTH, runs a prompt (512 tokens) in one step, then generates (64 tokens) on the device alone;
+//! median, least and most of five runs each. With `TRACE=1`, a table of what the calls of a prompt and of a token took.
 
-use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
+use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Plan, Sequence, Span, Step, Tracer};
 use nibble_backend_wgpu::{Gpu, GpuOptions};
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+/// Runs of each kind.
+const RUNS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -14,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (prompt, generated, depth, sequences) = (number(512)?, number(64)?, number(0)?, number(1)?);
     let checkpoint = nibble_format::open(path.as_ref(), &nibble_quant::Registry::default())?;
     let model = nibble_model::build(&checkpoint)?;
-    let context = depth + prompt + generated;
+    let context = depth + prompt + generated + 2;
     let per_sequence = context.div_ceil(PAGE_LEN);
     let limits = Limits {
         rows: prompt.max(depth.min(2048)).max(sequences),
@@ -35,8 +42,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pages: Vec<Vec<u32>> =
         (0..sequences).map(|s| (0..per_sequence).map(|p| (p * sequences + s) as u32).collect()).collect();
     let mut run = Run { plan, pages, logits: vec![0.0; model.config.vocab] };
-    let mut best = [Duration::MAX; 2];
-    for _ in 0..3 {
+    let mut times = [vec![], vec![]];
+    let all: Vec<usize> = (0..sequences).collect();
+    for _ in 0..RUNS {
         for s in 0..sequences {
             run.plan.clear_state(s as u32)?;
             let mut at = 0;
@@ -47,24 +55,74 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             let start = Instant::now();
             run.step(&[s], depth, prompt)?;
-            best[0] = best[0].min(start.elapsed());
+            times[0].push(start.elapsed());
         }
-        let all: Vec<usize> = (0..sequences).collect();
         let start = Instant::now();
-        for i in 0..generated {
-            run.step(&all, depth + prompt + i, 1)?;
-        }
-        best[1] = best[1].min(start.elapsed());
+        run.decode(&all, depth + prompt, generated)?;
+        times[1].push(start.elapsed());
     }
-    let rate = |count: usize, time: Duration| count as f64 / time.as_secs_f64();
-    println!("prompt {prompt} at {depth}: {:.1} tokens/s", rate(prompt, best[0]));
-    println!(
-        "generation {generated} at {}, {sequences} sequences: {:.1} tokens/s, {:.3} ms a step",
-        depth + prompt,
-        rate(generated * sequences, best[1]),
-        best[1].as_secs_f64() * 1e3 / generated as f64
-    );
+    let [prompts, tokens] = &mut times;
+    report(&format!("prompt {prompt} at {depth}"), prompt, prompts);
+    let what = format!("generation {generated} at {}, {sequences} sequences", depth + prompt);
+    report(&what, generated * sequences, tokens);
+    if std::env::var_os("TRACE").is_some() {
+        let times = Arc::new(Times { start: Instant::now(), calls: Mutex::default() });
+        run.plan.trace(Arc::clone(&times) as Arc<dyn Tracer>);
+        run.step(&[0], depth, prompt)?;
+        times.print("a prompt");
+        run.step(&all, depth + prompt, 1)?;
+        times.calls.lock().expect("no panic").clear();
+        run.step(&all, depth + prompt + 1, 1)?;
+        times.print("a token of each sequence");
+    }
     Ok(())
+}
+
+/// Median, least and most.
+fn report(what: &str, count: usize, times: &mut [Duration]) {
+    times.sort();
+    let rate = |time: Duration| count as f64 / time.as_secs_f64();
+    println!(
+        "{what}: {:.1} tokens/s ({:.1} to {:.1}), {:.3} ms",
+        rate(times[times.len() / 2]),
+        rate(times[times.len() - 1]),
+        rate(times[0]),
+        times[times.len() / 2].as_secs_f64() * 1e3
+    );
+}
+
+/// Time by kind of call: how often, nanoseconds, bytes of matrices.
+#[derive(Debug)]
+struct Times {
+    start: Instant,
+    calls: Mutex<BTreeMap<String, [u64; 3]>>,
+}
+
+impl Tracer for Times {
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn span(&self, span: Span<'_>) {
+        let mut calls = self.calls.lock().expect("no panic");
+        let sums = calls.entry(span.label.what.clone()).or_default();
+        let add = [1, span.end - span.start, span.counts[1].1];
+        sums.iter_mut().zip(add).for_each(|(sum, add)| *sum += add);
+    }
+}
+
+impl Times {
+    fn print(&self, what: &str) {
+        let mut calls: Vec<_> =
+            std::mem::take(&mut *self.calls.lock().expect("no panic")).into_iter().collect();
+        calls.sort_by_key(|(_, [_, time, _])| std::cmp::Reverse(*time));
+        let [count, time] = [0, 1].map(|i| calls.iter().map(|(_, sums)| sums[i]).sum::<u64>());
+        println!("{what}: {count} calls, {:.3} ms on the device", time as f64 / 1e6);
+        for (label, [count, time, bytes]) in calls {
+            let (each, rate) = (time as f64 / 1e3 / count as f64, bytes as f64 / time as f64);
+            println!("{:9.1} us  {count:4} x {each:8.2} us  {rate:7.0} GB/s  {label}", time as f64 / 1e3);
+        }
+    }
 }
 
 struct Run {
@@ -79,6 +137,25 @@ impl Run {
         if count == 0 {
             return Ok(());
         }
+        self.with_step(of, at, count, |plan, step| plan.run(step))?;
+        for row in 0..of.len() {
+            self.plan.read(0, row, &mut self.logits)?;
+        }
+        Ok(())
+    }
+
+    /// `count` tokens of each sequence from position `at` on.
+    fn decode(&mut self, of: &[usize], at: usize, count: usize) -> Result<(), nibble_backend::Error> {
+        self.with_step(of, at, 1, |plan, step| plan.decode(step, count, &mut |_| true))
+    }
+
+    fn with_step(
+        &mut self,
+        of: &[usize],
+        at: usize,
+        count: usize,
+        work: impl FnOnce(&mut dyn Plan, &Step<'_>) -> Result<(), nibble_backend::Error>,
+    ) -> Result<(), nibble_backend::Error> {
         let (mut tokens, mut positions, mut sequence, mut wanted) = (vec![], vec![], vec![], vec![]);
         for i in 0..of.len() {
             tokens.extend((0..count).map(|i| ((at + i) * 7919 % 1000) as u32));
@@ -88,16 +165,13 @@ impl Run {
         }
         let sequences: Vec<_> =
             of.iter().map(|&s| Sequence { pages: &self.pages[s], state: s as u32, prompt_len: 0 }).collect();
-        self.plan.run(&Step {
+        let step = Step {
             tokens: &tokens,
             positions: &positions,
             sequence: &sequence,
             sequences: &sequences,
             wanted: &wanted,
-        })?;
-        for row in 0..of.len() {
-            self.plan.read(0, row, &mut self.logits)?;
-        }
-        Ok(())
+        };
+        work(&mut *self.plan, &step)
     }
 }

@@ -33,6 +33,9 @@ pub const FEW: usize = 8;
 /// Numbers of rows for which there are kernels of their own, below [`FEW`].
 const TILES: [usize; 3] = [1, 4, FEW];
 
+/// Workgroups that keep a large device busy.
+const BUSY: usize = 120;
+
 /// Workgroups that a device takes along one direction.
 pub const MOST_GROUPS: usize = 65_535;
 
@@ -58,6 +61,8 @@ pub struct Builder<'a> {
     states: HashMap<usize, Slot>,
     /// Inputs of products in forms of their own: value, parts, form.
     pub held: HashMap<(Value, usize, Held), [Slot; 2]>,
+    /// Norms whose scale is left to the products behind them, for few rows: sums of squares, epsilon.
+    pub scaled_late: HashMap<Value, (Slot, f32)>,
     forms: HashMap<&'static str, Form>,
 }
 
@@ -90,6 +95,7 @@ impl<'a> Builder<'a> {
             banks: HashMap::new(),
             states: HashMap::new(),
             held: HashMap::new(),
+            scaled_late: HashMap::new(),
             forms: HashMap::new(),
         }
     }
@@ -110,6 +116,16 @@ impl<'a> Builder<'a> {
             Rows::Tokens => self.options.limits.rows,
             Rows::Wanted => self.options.limits.wanted,
         }
+    }
+
+    /// The most rows that kernels for few rows are given: in strict mode there are no others.
+    pub fn few_rows(&self, rows: Rows) -> usize {
+        if self.options.strict { self.most_rows(rows) } else { self.most_rows(rows).min(FEW) }
+    }
+
+    /// Up to how many rows a step counts as few.
+    pub fn few(&self) -> usize {
+        if self.options.strict { usize::MAX } else { FEW }
     }
 
     /// The one node that reads `value`, if only one does and fusing is on.
@@ -274,14 +290,9 @@ impl<'a> Builder<'a> {
         Ok(index)
     }
 
-    /// What a node is called in errors.
-    pub fn what(&self, value: Value) -> String {
-        self.graph.label(&[value]).to_string()
-    }
-
     /// Appends an entry that does the same for any number of rows.
     pub fn push(&mut self, value: Value, result: Slot, calls: Vec<Call>) {
-        self.push_variants(value, Some(result), vec![Variant { most: usize::MAX, calls }]);
+        self.push_variants(value, Some(result), vec![Variant { most: usize::MAX, dense: 0, calls }]);
     }
 
     /// Appends an entry.
@@ -290,7 +301,7 @@ impl<'a> Builder<'a> {
         let entry = Entry {
             rows: node.rows,
             variants,
-            what: self.what(value),
+            what: self.graph.label(&[value]),
             result: result.map(|slot| (slot, node.width)),
         };
         self.tape.entries.push(entry);
@@ -309,15 +320,37 @@ impl<'a> Builder<'a> {
         (tiles, true)
     }
 
-    /// Cooperative matrices, if products of many rows are to use them.
-    pub fn coop(&self) -> Option<Tiles> {
+    /// Tiles of cooperative matrices for products with `n` results a row, if they are to use them: with the most rows
+    /// that each is for, rising.
+    pub fn coop(&self, n: usize) -> Vec<(usize, Tiles)> {
         let caps = self.options.caps;
         let exact = self.options.limits.activations != Activations::Auto;
-        let side = caps.matrix.filter(|_| !exact && !self.options.strict)? as usize;
-        let lanes = caps.subgroup[0] as usize;
-        // Software takes minutes to compile what keeps a GPU busy.
-        let each = if caps.software { [2, 2] } else { [4, 4] };
-        Some(Tiles { side, lanes, subs: [2, 2], each, vectors: caps.vectors })
+        let Some(side) = caps.matrix.filter(|_| !exact && !self.options.strict) else { return vec![] };
+        let tiles = |subs, each| Tiles {
+            side: side as usize,
+            lanes: caps.subgroup[0] as usize,
+            subs,
+            each,
+            vectors: caps.vectors,
+            workgroup: caps.workgroup as usize,
+        };
+        // Software takes minutes to compile what keeps a GPU busy; matrices of 8 mean a GPU with few registers.
+        if caps.software {
+            return vec![(usize::MAX, tiles([2, 2], [2, 2]))];
+        }
+        if side == 8 {
+            return vec![(usize::MAX, tiles([2, 2], [4, 4]))];
+        }
+        let mut all =
+            vec![(0, tiles([2, 2], [2, 2])), (0, tiles([2, 4], [4, 2])), (0, tiles([2, 8], [4, 2]))];
+        for i in 1..all.len() {
+            // The larger the tile the better, once there are enough of them.
+            let [rows, columns] = all[i].1.size();
+            all[i - 1].0 = rows * (BUSY.div_ceil(n.div_ceil(columns)) - 1);
+        }
+        all[2].0 = usize::MAX;
+        all.retain(|(most, _)| *most > FEW);
+        all
     }
 
     /// An element-wise node as a link behind `first`, with its second operand: a value or a vector.

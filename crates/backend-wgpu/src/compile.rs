@@ -4,10 +4,12 @@ use crate::{
     build::{Builder, FEW, Held, MOST_GROUPS, Options, call, columns, ints, is_pointwise},
     form::Form,
     kernels::{
-        attention, chain,
+        attention::{self, Runs},
+        attention_tiles, chain,
         chain::Link,
-        combine, embed, gated_delta, gemm,
-        gemv::{self, Choice, Gemv, Input},
+        combine, embed, gated_delta,
+        gemm::{self, Tiles},
+        gemv::{self, Choice, Gemv, Input, Round},
         hadamard, kv, norm, quantize, rope, route, short_conv, slice,
     },
     pack::halves,
@@ -46,8 +48,11 @@ pub fn tape(graph: &Graph, options: Options<'_>, device: &str) -> Result<Tape, E
 fn prune(tape: &mut Tape, most: [usize; 2]) {
     for entry in &mut tape.entries {
         let rows = count(entry.rows, most);
-        let needed =
-            entry.variants.iter().position(|v| v.most >= rows).map_or(entry.variants.len(), |i| i + 1);
+        let needed = entry
+            .variants
+            .iter()
+            .position(|v| v.most >= rows && v.dense == 0)
+            .map_or(entry.variants.len(), |i| i + 1);
         entry.variants.truncate(needed);
     }
 }
@@ -62,6 +67,33 @@ struct Group {
     gate: Option<(WeightId, Activation)>,
     /// One for each product.
     ends: Vec<End>,
+}
+
+/// Where a result goes rounded.
+struct Rounding {
+    /// Codes and scales.
+    held: [Slot; 2],
+    /// Weight of a norm behind it, and where sums of squares go.
+    norm: Option<[Slot; 2]>,
+}
+
+/// Rows of a sequence from which on tiles of rows are worth it.
+const DENSE: usize = 16;
+
+/// Results that a workgroup rounds together.
+const BLOCK: usize = 32;
+
+/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead, by rows of the input.
+fn sizes(tile: usize, gate: bool, round: bool) -> (usize, usize) {
+    match (tile, gate, round) {
+        (1, false, false) => (2, 4),
+        (1, false, true) => (1, 4),
+        (1, true, _) => (2, 2),
+        (4, false, false) => (4, 1),
+        (4, _, _) => (2, 2),
+        (_, false, false) => (4, 1),
+        _ => (2, 1),
+    }
 }
 
 impl Builder<'_> {
@@ -182,20 +214,32 @@ impl Builder<'_> {
     /// A norm, which for few rows also rounds its result if products read it.
     fn rms_norm(&mut self, value: Value, [x, weight, y]: [Slot; 3], len: usize, eps: f32) {
         let plain = self.norm_call(value, norm::rms_norm(), vec![x, weight, y], len, eps);
+        if self.scaled_late.contains_key(&value) {
+            let few = Variant { most: self.few(), dense: 0, calls: vec![] };
+            return self.push_variants(
+                value,
+                Some(y),
+                vec![few, Variant { most: usize::MAX, dense: 0, calls: vec![plain] }],
+            );
+        }
         let [codes, others] = self.readers(value);
         if !codes || len != self.value(value).width {
             return self.push(value, y, vec![plain]);
         }
         let row_halves = halves(len);
-        let most = self.most_rows(self.value(value).rows).min(FEW);
+        let most = self.few_rows(self.value(value).rows);
         let held = [16, 8].map(|bytes| self.add_slot(Content::Value, most * row_halves * bytes));
         self.held.insert((value, 1, Held::CodesFew), held);
         let slots = [x, weight, held[0], held[1]].into_iter().chain(others.then_some(y)).collect();
         let words = vec![Word::Int(row_halves as u32), Word::Int(len as u32), Word::Float(eps)];
         let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
         let rounding = call(norm::rms_norm_codes(others), slots, words, grid);
-        let few = Variant { most: FEW, calls: vec![rounding] };
-        self.push_variants(value, Some(y), vec![few, Variant { most: usize::MAX, calls: vec![plain] }]);
+        let few = Variant { most: self.few(), dense: 0, calls: vec![rounding] };
+        self.push_variants(
+            value,
+            Some(y),
+            vec![few, Variant { most: usize::MAX, dense: 0, calls: vec![plain] }],
+        );
     }
 
     /// Whether products of codes read `value` whole, and whether anything else reads it, for few rows.
@@ -321,36 +365,52 @@ impl Builder<'_> {
         let y = self.fresh(value);
         let heads = attention::Heads::new(a, &bank);
         let groups = (layer.kv_heads * heads.groups) as u32;
-        let runs = limits.context.div_ceil(attention::RUN * kv::PAGE as usize);
+        let runs = attention::runs(limits.context);
         let few = limits.rows.min(FEW);
-        let part_bytes = (few * a.heads * attention::part_len(&bank) * 4).saturating_mul(runs);
-        let parts = self.add_slot(Content::Value, part_bytes);
-        let attend = |whole: bool| {
-            let slots = vec![rows, sequences, pages, q, keys, values, if whole { y } else { parts }];
-            let z = if whole { 1 } else { runs as u32 };
+        let [sums, stats] = [bank.layer.value_dim * 4, 8]
+            .map(|bytes| self.add_slot(Content::Value, (few * a.heads * bytes).saturating_mul(runs)));
+        let attend = |how: Runs| {
+            let (ends, z) = match how {
+                Runs::Apart => (vec![sums, stats], runs as u32),
+                _ => (vec![y], 1),
+            };
+            let slots = [rows, sequences, pages, q, keys, values].into_iter().chain(ends).collect();
             let grid = [Dim::Fixed(groups), Dim::Rows(1, 1), Dim::Fixed(z)];
-            call(attention::attend(a, &bank, whole), slots, ints([runs]), grid)
+            call(attention::attend(a, &bank, how), slots, ints([runs]), grid)
         };
         // For few rows the result is rounded at once if products alone read it.
         let codes = layer.value_dim.is_multiple_of(32) && self.readers(value) == [true, false];
         let ends = if codes {
             let row_halves = halves(self.value(value).width);
-            let held = [16, 8].map(|bytes| self.add_slot(Content::Value, few * row_halves * bytes));
+            let most = self.few_rows(self.value(value).rows);
+            let held = [16, 8].map(|bytes| self.add_slot(Content::Value, most * row_halves * bytes));
             self.held.insert((value, 1, Held::CodesFew), held);
             held.to_vec()
         } else {
             vec![y]
         };
         let join = call(
-            attention::join(a, &bank, codes),
-            [rows, parts].into_iter().chain(ends).collect(),
+            attention::join(a, &bank, codes, self.options.strict),
+            [rows, sums, stats].into_iter().chain(ends).collect(),
             ints([runs]),
             [Dim::Fixed(a.heads as u32), Dim::Rows(1, 1), Dim::Fixed(1)],
         );
-        let variants = vec![
-            Variant { most: few, calls: vec![write.clone(), attend(false), join] },
-            Variant { most: usize::MAX, calls: vec![write, attend(true)] },
-        ];
+        let whole = if self.options.strict { Runs::InTurn } else { Runs::One };
+        let mut many = vec![write.clone(), attend(whole)];
+        if let (true, Some(&held)) = (self.options.strict, self.held.get(&(value, 1, Held::CodesFew))) {
+            many.push(quantize_call(y, held, self.value(value).width, 1));
+        }
+        let mut variants =
+            vec![Variant { most: few, dense: 0, calls: vec![write.clone(), attend(Runs::Apart), join] }];
+        let tiles = self.coop(1).pop().map(|(_, tiles)| tiles);
+        if let Some((tiles, rows_each)) = tiles.and_then(|t| Some((t, attention_tiles::rows(&bank, &t)?))) {
+            let slots = vec![rows, sequences, pages, q, keys, values, y];
+            let grid = [Dim::Fixed(a.heads as u32), Dim::Rows(1, rows_each as u32), Dim::Fixed(1)];
+            let attend = call(attention_tiles::attend(a, &bank, &tiles), slots, vec![], grid);
+            let calls = vec![write.clone(), attend];
+            variants.push(Variant { most: usize::MAX, dense: DENSE, calls });
+        }
+        variants.push(Variant { most: usize::MAX, dense: 0, calls: many });
         self.push_variants(value, Some(y), variants);
         Ok(())
     }
@@ -454,16 +514,16 @@ impl Builder<'_> {
         let strict = self.options.strict;
         let codes = self.by_codes(node.weights[0]);
         let by_matrix = choice == Choice::All && more && !strict;
-        let coop = self.coop();
+        let coop = self.coop(self.tape.matrices[first].parts[0].len());
         // The input in the forms that the kernels below read.
         let mut wanted = vec![];
         if codes {
             wanted.push(Held::CodesFew);
-            if more && !by_matrix {
+            if more && !by_matrix && !(strict && choice == Choice::All) {
                 wanted.push(Held::CodesMany);
             }
         }
-        if by_matrix && coop.is_some() {
+        if by_matrix && !coop.is_empty() {
             wanted.push(Held::Halves);
         }
         self.hold(value, input, parts, k, &wanted);
@@ -479,27 +539,37 @@ impl Builder<'_> {
         let route = (choice != Choice::All).then(|| self.slot(node.inputs[1]));
         let each = if choice == Choice::All { None } else { Some(shape.dims()[1]) };
         let mut variants = vec![];
+        let round = self.rounding(last, &group, choice);
+        let late = self.scaled_late.get(&input).copied().filter(|_| codes);
         let gemv_calls = |b: &Self, tile: usize, held: Held| -> Vec<Call> {
             let links: Vec<Vec<Link>> = group.ends.iter().map(|e| e.0.clone()).collect();
-            let per_sub = if tile == 1 { 2 } else { 1 };
-            let threads = 128;
-            let subs = (threads / b.options.caps.subgroup[0]).clamp(1, 16) as usize;
+            let few = held == Held::CodesFew;
+            let (round, late) = (round.as_ref().filter(|_| few), late.filter(|_| few));
+            let lanes = b.options.caps.subgroup;
+            let (per_sub, ahead) = sizes(tile, group.gate.is_some(), round.is_some());
+            let threads = if round.is_some() { lanes[0] * (BLOCK / per_sub) as u32 } else { 128 };
+            let subs = (threads / lanes[0]).clamp(1, 16) as usize;
             let g = Gemv {
                 form,
                 input: few_input,
                 tile,
                 per_sub,
                 threads,
-                per_group: per_sub * subs,
+                per_group: if round.is_some() { BLOCK } else { per_sub * subs },
                 gate: group.gate.map(|g| g.1),
                 products: &links,
                 choice,
+                ahead,
+                even: lanes[0] == lanes[1] && row_halves.is_multiple_of(lanes[0] as usize * ahead),
+                norm: late.map(|late| late.1),
+                round: round.map(|r| if r.norm.is_some() { Round::ForNorm } else { Round::Plain }),
             };
             let shader = gemv::gemv(&g);
             let matrix = &b.tape.matrices[first];
             let mut calls = vec![];
             for (part, range) in matrix.parts.iter().enumerate() {
                 let mut slots = if codes { b.held[&(input, parts, held)].to_vec() } else { vec![x] };
+                slots.extend(late.map(|late| late.0));
                 slots.extend(&matrix.planes[part]);
                 let mut words = ints([range.len(), range.start, row_halves, k]);
                 words.push(Word::Factor(first, part));
@@ -514,6 +584,10 @@ impl Builder<'_> {
                     slots.extend(operands);
                     words.push(Word::Int(*width as u32));
                 }
+                if let Some(round) = round {
+                    slots.extend(round.held);
+                    slots.extend(round.norm.iter().flatten());
+                }
                 let n = each.unwrap_or(range.len());
                 let rows = match choice {
                     Choice::All => Dim::Rows(1, tile as u32),
@@ -526,40 +600,107 @@ impl Builder<'_> {
         };
         if choice == Choice::All {
             for tile in tiles {
-                variants.push(Variant { most: tile, calls: gemv_calls(self, tile, Held::CodesFew) });
+                variants.push(Variant {
+                    most: tile,
+                    dense: 0,
+                    calls: gemv_calls(self, tile, Held::CodesFew),
+                });
+            }
+            if let (true, Some(variant)) = (strict, variants.last_mut()) {
+                variant.most = usize::MAX;
             }
         } else {
-            variants.push(Variant { most: FEW, calls: gemv_calls(self, 1, Held::CodesFew) });
+            variants.push(Variant { most: FEW, dense: 0, calls: gemv_calls(self, 1, Held::CodesFew) });
         }
-        if more && !by_matrix {
-            let tile = if choice == Choice::All { FEW } else { 1 };
-            variants.push(Variant { most: usize::MAX, calls: gemv_calls(self, tile, Held::CodesMany) });
+        if more && choice != Choice::All {
+            variants.push(Variant {
+                most: usize::MAX,
+                dense: 0,
+                calls: gemv_calls(self, 1, Held::CodesMany),
+            });
         }
         if by_matrix {
-            let calls = self.gemm_calls(&group, [Some(first), second], input, k, form);
-            variants.push(Variant { most: usize::MAX, calls });
+            let mut choices: Vec<_> = coop.into_iter().map(|(most, tiles)| (most, Some(tiles))).collect();
+            if choices.is_empty() {
+                choices.push((usize::MAX, None));
+            }
+            let between = group.gate.map(|_| self.scratch(node.rows, group.ends[0].3 * 4));
+            for (most, tiles) in choices {
+                let calls = self.gemm_calls(&group, [Some(first), second], (input, k, between), form, tiles);
+                variants.push(Variant { most, dense: 0, calls });
+            }
         }
         let result = group.ends.last().map(|e| e.2);
         self.push_variants(last, result, variants);
         Ok(())
     }
 
-    /// Products of many rows: tile by tile, a gate in two calls.
+    /// Where a product's result goes rounded, if products read it, or a norm that only products read.
+    fn rounding(&mut self, value: Value, group: &Group, choice: Choice) -> Option<Rounding> {
+        let [(_, _, _, width)] = group.ends[..] else { return None };
+        if !self.options.fuse || !width.is_multiple_of(BLOCK) {
+            return None;
+        }
+        let node = self.value(value);
+        let most = self.few_rows(node.rows);
+        if let Choice::Experts { used, .. } = choice {
+            let fits = |b: &mut Self, user: &Option<usize>| {
+                let Some(user) = user.map(|user| &b.graph.nodes[user]) else { return false };
+                matches!(user.op, Op::ExpertMatmul { .. })
+                    && user.inputs[0] == value
+                    && user.inputs[1] != value
+                    && b.graph.weight(user.weights[0]).data.shape().row_len() == width
+                    && b.by_codes(user.weights[0])
+            };
+            let most = self.most_rows(node.rows).min(FEW);
+            let all = self.users(value).iter().all(|user| fits(self, user));
+            return all.then(|| self.round_into((value, used, Held::CodesFew), most * used, width));
+        }
+        if self.readers(value) == [true, false] {
+            return Some(self.round_into((value, 1, Held::CodesFew), most, width));
+        }
+        let users = self.users(value);
+        let mut norms = users.into_iter().flatten().filter(|&user| {
+            matches!(self.graph.nodes[user].op, Op::RmsNorm { .. })
+                && self.graph.nodes[user].rows == node.rows
+        });
+        let (norm, None) = (norms.next()?, norms.next()) else { return None };
+        let Op::RmsNorm { eps } = self.graph.nodes[norm].op else { return None };
+        let (by, norm) = (self.graph.nodes[norm].weights[0], Value(norm as u32));
+        let whole = self.graph.weight(by).data.shape().elements() == width;
+        // Strict products of experts have kernels of their own for many rows.
+        let plain = |user: &Option<usize>| user.is_some_and(|u| matches!(self.graph.nodes[u].op, Op::Matmul));
+        let plain = !self.options.strict || self.users(norm).iter().all(plain);
+        if !whole || !plain || self.readers(norm) != [true, false] {
+            return None;
+        }
+        let mut round = self.round_into((norm, 1, Held::CodesFew), most, width);
+        let squares = self.add_slot(Content::Value, most * halves(width) * 4);
+        round.norm = Some([self.vector(by), squares]);
+        self.scaled_late.insert(norm, (squares, eps));
+        Some(round)
+    }
+
+    fn round_into(&mut self, key: (Value, usize, Held), rows: usize, width: usize) -> Rounding {
+        let held = [16, 8].map(|bytes| self.add_slot(Content::Value, rows * halves(width) * bytes));
+        self.held.insert(key, held);
+        Rounding { held, norm: None }
+    }
+
+    /// Products of many rows: tile by tile, a gate in two calls with room `between` them.
     fn gemm_calls(
-        &mut self,
+        &self,
         group: &Group,
         matrices: [Option<usize>; 2],
-        input: Value,
-        k: usize,
+        (input, k, between): (Value, usize, Option<Slot>),
         form: &Form,
+        tiles: Option<Tiles>,
     ) -> Vec<Call> {
-        let coop = self.coop();
-        let rows = self.value(input).rows;
         let mut jobs: Vec<(usize, Vec<End>)> = vec![];
         match (group.gate, matrices) {
             (Some((_, f)), [Some(first), Some(second)]) => {
                 let (links, operands, y, width) = &group.ends[0];
-                let gate = self.scratch(rows, width * 4);
+                let gate = between.expect("a gate has room between its products");
                 jobs.push((first, vec![(vec![], vec![], gate, *width)]));
                 let links = [Link::GatedBy(f)].into_iter().chain(links.iter().cloned()).collect();
                 let operands = [gate].into_iter().chain(operands.iter().copied()).collect();
@@ -571,13 +712,13 @@ impl Builder<'_> {
         let mut calls = vec![];
         for (index, ends) in jobs {
             let links: Vec<Vec<Link>> = ends.iter().map(|e| e.0.clone()).collect();
-            let (shader, size) = match &coop {
+            let (shader, size) = match &tiles {
                 Some(tiles) => (gemm::cooperative(form, &links, tiles), tiles.size()),
                 None => (gemm::registers(form, &links), [gemm::REGISTER_TILE; 2]),
             };
             let matrix = &self.tape.matrices[index];
             for (part, range) in matrix.parts.iter().enumerate() {
-                let mut slots = match &coop {
+                let mut slots = match &tiles {
                     Some(_) => self.held[&(input, 1, Held::Halves)].to_vec(),
                     None => vec![self.slot(input)],
                 };
@@ -612,8 +753,7 @@ impl Builder<'_> {
             if self.held.contains_key(&key) {
                 continue;
             }
-            let most =
-                if form == Held::CodesFew { self.most_rows(rows).min(FEW) } else { self.most_rows(rows) };
+            let most = if form == Held::CodesFew { self.few_rows(rows) } else { self.most_rows(rows) };
             let slot =
                 |b: &mut Self, bytes: usize| b.add_slot(Content::Value, most.saturating_mul(parts * bytes));
             let per_part = Dim::Rows(parts as u32, 1);
@@ -626,22 +766,33 @@ impl Builder<'_> {
                 continue;
             }
             let slots = [slot(self, row_halves * 16), slot(self, row_halves * 8)];
-            let grid = [Dim::Fixed(row_halves.div_ceil(64) as u32), per_part, Dim::Fixed(1)];
-            let quantize = call(quantize::quantize(), vec![x, slots[0], slots[1]], words, grid);
-            if form == Held::CodesFew {
-                few.push(quantize)
-            } else {
-                many.push(quantize)
+            let quantize = quantize_call(x, slots, k, parts);
+            match form {
+                Held::CodesFew => few.push(quantize),
+                _ => many.push(quantize),
             }
             self.held.insert(key, slots);
         }
         if few.is_empty() && many.is_empty() {
             return;
         }
-        let variants = vec![Variant { most: FEW, calls: few }, Variant { most: usize::MAX, calls: many }];
+        if self.options.strict {
+            many.extend(few.iter().cloned());
+        }
+        let variants = vec![
+            Variant { most: FEW, dense: 0, calls: few },
+            Variant { most: usize::MAX, dense: 0, calls: many },
+        ];
         debug_assert_eq!(self.value(value).rows, rows);
         self.push_variants(value, None, variants);
     }
+}
+
+/// Rounds `x`, or its `parts` parts of `k` numbers.
+fn quantize_call(x: Slot, codes: [Slot; 2], k: usize, parts: usize) -> Call {
+    let row_halves = halves(k);
+    let grid = [Dim::Fixed(row_halves.div_ceil(64) as u32), Dim::Rows(parts as u32, 1), Dim::Fixed(1)];
+    call(quantize::quantize(), vec![x, codes[0], codes[1]], ints([row_halves, k]), grid)
 }
 
 /// The rows of a value's kind in a step.

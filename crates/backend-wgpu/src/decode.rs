@@ -70,10 +70,14 @@ impl Decoder {
 
 impl GpuPlan {
     /// Whether what a step needs beside its tokens does not change from one to the next, so that the device can go on
-    /// alone; and nothing is lost by steps that were one too many.
+    /// alone; and nothing is lost by steps that were one too many. Traced steps are timed call by call.
     pub(crate) fn decodes(&self) -> bool {
         let by_row = self.tape.slots.iter().any(|s| matches!(s.content, Content::Turns(_)));
-        self.decoder.is_some() && !self.recurrent && !by_row && !self.limits.check_finite
+        self.decoder.is_some()
+            && self.trace.is_none()
+            && !self.recurrent
+            && !by_row
+            && !self.limits.check_finite
     }
 
     /// [`nibble_backend::Plan::decode`].

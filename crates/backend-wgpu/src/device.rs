@@ -51,7 +51,8 @@ impl Device {
     /// [`Error::Device`] if the driver refuses.
     pub fn open(adapter: &Adapter) -> Result<Self, Error> {
         let caps = adapter.caps();
-        let mut features = REQUIRED;
+        // A clock is of use to traces; nothing else needs it.
+        let mut features = REQUIRED | adapter.inner.features() & Features::TIMESTAMP_QUERY;
         let experimental = if caps.matrix.is_some() {
             features |= Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16;
             // SAFETY: matrices are used as the documentation says: by whole subgroups, in shapes that the adapter lists.

@@ -26,6 +26,7 @@ mod pack;
 mod plan;
 mod shader;
 mod tape;
+mod trace;
 mod turns;
 
 pub use adapters::{Adapter, Caps, adapters};

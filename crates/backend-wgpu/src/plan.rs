@@ -9,9 +9,10 @@ use crate::{
     modes::{MODES, Mode},
     pack,
     tape::{Call, Content, Dim, Slot, Tape, Word},
+    trace::Trace,
     turns,
 };
-use nibble_backend::{Counts, Error, Limits, Memory, Plan, Step};
+use nibble_backend::{Counts, Error, Limits, Memory, Plan, Step, Tracer};
 use nibble_graph::{Graph, Rope, Rows};
 use std::{
     cell::{Cell, RefCell},
@@ -35,9 +36,16 @@ pub(crate) struct Ready {
     grid: [Dim; 3],
 }
 
+/// A variant's most rows, least rows of a sequence, and calls.
+struct ReadyVariant {
+    most: usize,
+    dense: usize,
+    calls: Vec<Ready>,
+}
+
 pub(crate) struct ReadyEntry {
     rows: Rows,
-    variants: Vec<(usize, Vec<Ready>)>,
+    variants: Vec<ReadyVariant>,
 }
 
 /// A plan of the GPU backend.
@@ -68,6 +76,7 @@ pub struct GpuPlan {
     pub(crate) mode: &'static Mode,
     counts: Cell<Counts>,
     feed: RefCell<Feed>,
+    pub(crate) trace: Option<Trace>,
 }
 
 /// What a step writes, kept to be filled again.
@@ -158,7 +167,8 @@ impl GpuPlan {
         for entry in &tape.entries {
             let mut variants = vec![];
             for variant in &entry.variants {
-                variants.push((variant.most, variant.calls.iter().map(&ready).collect::<Result<_, _>>()?));
+                let calls = variant.calls.iter().map(&ready).collect::<Result<_, _>>()?;
+                variants.push(ReadyVariant { most: variant.most, dense: variant.dense, calls });
             }
             entries.push(ReadyEntry { rows: entry.rows, variants });
         }
@@ -189,6 +199,7 @@ impl GpuPlan {
             mode: Mode::standard(),
             counts: Cell::default(),
             feed: RefCell::new(feed),
+            trace: None,
             device: Arc::clone(device),
             limits: limits.clone(),
             memory,
@@ -275,8 +286,9 @@ impl GpuPlan {
     pub(crate) fn calls(&self, entry: usize) -> (usize, &[Ready]) {
         let rows = self.rows_of(entry);
         let variants = &self.entries[entry].variants;
-        match variants.iter().position(|(most, _)| rows <= *most) {
-            Some(variant) if rows > 0 => (variant, &variants[variant].1),
+        let fits = |v: &ReadyVariant| rows <= v.most && rows >= v.dense * self.sequences;
+        match variants.iter().position(fits) {
+            Some(variant) if rows > 0 => (variant, &variants[variant].calls),
             _ => (0, &[]),
         }
     }
@@ -338,7 +350,7 @@ impl GpuPlan {
             for row in 0..rows {
                 let numbers = self.fetch(slot, row * width, width)?;
                 if let Some(column) = numbers.iter().position(|x| !x.is_finite()) {
-                    let (what, found) = (entry.what.clone(), numbers[column]);
+                    let (what, found) = (entry.what.to_string(), numbers[column]);
                     return Err(Error::NotFinite { what, row, column, found });
                 }
             }
@@ -450,8 +462,12 @@ fn upload<'a>(
 }
 
 /// Waits for a buffer and copies it out.
-fn map(device: &Device, buffer: &wgpu::Buffer, into: &mut [f32]) -> Result<(), Error> {
-    let len = into.len() as u64 * 4;
+pub(crate) fn map<T: bytemuck::Pod>(
+    device: &Device,
+    buffer: &wgpu::Buffer,
+    into: &mut [T],
+) -> Result<(), Error> {
+    let len = size_of_val(into) as u64;
     let (send, receive) = std::sync::mpsc::channel();
     buffer.map_async(wgpu::MapMode::Read, 0..len, move |result| {
         let _ = send.send(result);
@@ -486,6 +502,11 @@ impl Plan for GpuPlan {
         if self.limits.check_finite {
             return self.run_checked();
         }
+        if let Some(mut trace) = self.trace.take() {
+            let done = self.run_traced(&mut trace);
+            self.trace = Some(trace);
+            return done;
+        }
         self.hand_over(1, None, |_| {})?;
         self.device.check()
     }
@@ -514,6 +535,10 @@ impl Plan for GpuPlan {
         let at = (row - first) * width;
         into.copy_from_slice(&self.numbers[at..at + width]);
         Ok(())
+    }
+
+    fn trace(&mut self, tracer: Arc<dyn Tracer>) {
+        self.trace = Trace::new(&self.device, &self.tape, tracer);
     }
 
     fn can_decode(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What a plan does, without a device: buffers by their contents, and calls of kernels in order.
 
 use crate::{form::Form, shader::Shader};
-use nibble_graph::{Rope, Rows, WeightId};
+use nibble_graph::{Label, Rope, Rows, WeightId};
 use std::ops::Range;
 
 /// A buffer.
@@ -106,6 +106,8 @@ pub struct Call {
 pub struct Variant {
     /// The most rows.
     pub most: usize,
+    /// The least rows that a sequence must have on average.
+    pub dense: usize,
     /// What to do.
     pub calls: Vec<Call>,
 }
@@ -117,8 +119,8 @@ pub struct Entry {
     pub rows: Rows,
     /// By number of rows, rising.
     pub variants: Vec<Variant>,
-    /// Op and layer, for errors.
-    pub what: String,
+    /// Op and layer, for errors and traces.
+    pub what: Label,
     /// Where its result is, with the width of a row.
     pub result: Option<(Slot, usize)>,
 }

@@ -68,7 +68,7 @@ pub fn registers(form: &Form, products: &[Vec<Link>]) -> Shader {
 for (var e = 0u; e < 16u; e += 1u) {{
 let t = m0 + ty * 4u + e / 4u;
 let n = n0 + tx * 4u + e % 4u;
-if t < p.rows && n < p.n {{ finish(t, p.first + n, sums[e]); }}
+if t < p.rows && n < p.n {{ _ = finish(t, p.first + n, sums[e]); }}
 }}",
         sums.join(", ")
     );
@@ -88,6 +88,8 @@ pub struct Tiles {
     pub each: [usize; 2],
     /// Whether workgroup memory holds vectors of four; Metal cannot load matrices from these.
     pub vectors: bool,
+    /// Bytes of workgroup memory.
+    pub workgroup: usize,
 }
 
 impl Tiles {
@@ -101,7 +103,7 @@ impl Tiles {
     }
 }
 
-/// Bindings: x (half precision, rows filled up to whole halves), the scale of each row, planes, outputs with operands.
+/// Bindings: x (from [`to_half`]), the scale of each row, planes, outputs with operands.
 /// Words and grid as [`registers`], with the size of the tiles.
 pub fn cooperative(form: &Form, products: &[Vec<Link>], tiles: &Tiles) -> Shader {
     let [rows, columns] = tiles.size();
@@ -114,19 +116,25 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], tiles: &Tiles) -> Shader
     s.read("xs", "f32");
     s.words("u32", &["n", "first", "halves", "k"]);
     let weights = Weights::declare(&mut s, form, "a");
-    outputs(&mut s, products, "v *= xs[t];\n");
+    outputs(&mut s, products, &format!("v *= xs[t] * {};\n", weights.halves_factor()));
 
     // Padding keeps rows apart in the banks of workgroup memory.
     let stride = DEPTH + 8;
     let (unit, element) = if tiles.vectors { (4, "vec4<f16>") } else { (1, "f16") };
-    s.shared("xt", &format!("array<{element}, {}>", rows * stride / unit));
-    s.shared("wt", &format!("array<{element}, {}>", columns * stride / unit));
+    let [x_len, w_len] = [rows, columns].map(|side| side * stride);
     let side = tiles.side;
     let subs = tiles.subs[0] * tiles.subs[1];
-    // Results leave by way of workgroup memory, as many rows of matrices at once as it has room for.
-    let row_area = side * side * tiles.each[1];
-    let at_once = if row_area * tiles.each[0] * subs * 4 <= 16 << 10 { tiles.each[0] } else { 1 };
-    let area = row_area * at_once;
+    // Results leave by way of workgroup memory, as many matrices of a row at once as it has room for.
+    let room = |buffers: usize| tiles.workgroup.saturating_sub(2 * buffers * (x_len + w_len));
+    let fit = |buffers: usize| {
+        let most = room(buffers) / (4 * side * side * subs);
+        (1..=tiles.each[1].min(most)).rev().find(|n| tiles.each[1].is_multiple_of(*n))
+    };
+    // Two buffers: the next tile is written while this one is multiplied.
+    let (buffers, at_once) = fit(2).map_or((1, fit(1).unwrap_or(1)), |n| (2, n));
+    let area = side * side * at_once;
+    s.shared("xt", &format!("array<{element}, {}>", buffers * x_len / unit));
+    s.shared("wt", &format!("array<{element}, {}>", buffers * w_len / unit));
     s.shared("out", &format!("array<f32, {}>", subs * area));
     let store = |array: &str, at: &str, value: &str| -> String {
         if tiles.vectors {
@@ -147,46 +155,45 @@ let sm = sub / {0}u * {1}u;\nlet sn = sub % {0}u * {2}u;\n",
             body += &format!("var c{i}_{j} = {}();\n", kind("C", "f32"));
         }
     }
-    body += "for (var h = 0u; h < p.halves; h += 2u) {\n";
-    // x in pieces of four numbers, eight of them a row.
-    let pieces = rows * DEPTH / 4;
-    for piece in 0..pieces.div_ceil(threads) {
-        let guard = pieces < (piece + 1) * threads;
+    // x in pieces of four numbers, eight of them a row; the matrix in halves, two of them a row.
+    let pieces = Pieces { count: rows * DEPTH / 4, threads };
+    let halves = Pieces { count: columns * 2, threads };
+    let mut fetch = String::new();
+    let mut fill = String::new();
+    pieces.each(|i, place, open, close| {
         body += &format!(
-            "{{ let i = local + {}u;\n{}let r = i / 8u;\nlet v = x[min(m0 + r, p.rows - 1u) * p.halves * 4u + h * 4u + i % 8u];\n",
-            piece * threads,
-            if guard { format!("if i < {pieces}u {{\n") } else { String::new() },
+            "let xr{i} = min(m0 + {place} / 8u, p.rows - 1u) * p.halves * 4u + {place} % 8u;\nvar xv{i}: vec4<f16>;\n"
         );
-        body += &store("xt", &format!("r * {stride}u + i % 8u * 4u"), "v");
-        body += if guard { "}\n}\n" } else { "}\n" };
-    }
-    // The matrix in halves, two of them a row.
-    let halves = columns * 2;
-    for piece in 0..halves.div_ceil(threads) {
-        let guard = halves < (piece + 1) * threads;
-        body += &format!(
-            "{{ let i = local + {}u;\n{}let r = i / 2u;\n",
-            piece * threads,
-            if guard { format!("if i < {halves}u {{\n") } else { String::new() },
-        );
-        body += &weights.load("v", "min(n0 + r, p.n - 1u) * p.halves + h + i % 2u");
+        fetch += &format!("xv{i} = x[xr{i} + next * 4u];\n");
+        let at = format!("{place} / 8u * {stride}u + {place} % 8u * 4u + to * {x_len}u");
+        fill += &format!("{open}{}{close}", store("xt", &at, &format!("xv{i}")));
+    });
+    halves.each(|i, place, open, close| {
+        let v = format!("w{i}_");
+        body += &format!("let wr{i} = min(n0 + {place} / 2u, p.n - 1u) * p.halves + {place} % 2u;\n");
+        body += &weights.declare_words(&v);
+        fetch += &weights.fetch(&v, &format!("wr{i} + next"));
+        fill += &format!("{open}{{\n{}{}", weights.unpack(&v), weights.halves(&v));
         for j in 0..4 {
-            body += &format!("let d{j} = vec4<f16>({});\n", weights.decoded("v", j));
-            body += &store("wt", &format!("r * {stride}u + i % 2u * 16u + {}u", 4 * j), &format!("d{j}"));
+            let at = format!("{place} / 2u * {stride}u + {place} % 2u * 16u + {}u + to * {w_len}u", 4 * j);
+            fill += &store("wt", &at, &format!("{v}h{j}"));
         }
-        body += if guard { "}\n}\n" } else { "}\n" };
-    }
-    body += "workgroupBarrier();\n";
+        fill += &format!("}}\n{close}");
+    });
+    body += &format!("var next = 0u;\nvar to = 0u;\n{fetch}{fill}workgroupBarrier();\n");
+    body += "for (var h = 0u; h < p.halves; h += 2u) {\nlet here = to;\nnext = h + 2u;\n";
+    body += &format!("if next < p.halves {{\n{fetch}}}\n");
     let pitch = stride / unit;
     for k in (0..DEPTH).step_by(side) {
-        let at = |row: &str, k: usize| format!("({row}) * {pitch}u + {}u", k / unit);
+        let at =
+            |row: &str, len: usize| format!("({row}) * {pitch}u + {}u + here * {}u", k / unit, len / unit);
         body += "{\n";
         for i in 0..tiles.each[0] {
-            let at = at(&format!("sm + {}u", i * side), k);
+            let at = at(&format!("sm + {}u", i * side), x_len);
             body += &format!("let a{i} = coopLoadT<{}>(&xt[{at}], {pitch}u);\n", kind("A", "f16"));
         }
         for j in 0..tiles.each[1] {
-            let at = at(&format!("sn + {}u", j * side), k);
+            let at = at(&format!("sn + {}u", j * side), w_len);
             body += &format!("let b{j} = coopLoad<{}>(&wt[{at}], {pitch}u);\n", kind("B", "f16"));
             for i in 0..tiles.each[0] {
                 body += &format!("c{i}_{j} = coopMultiplyAdd(a{i}, b{j}, c{i}_{j});\n");
@@ -194,30 +201,54 @@ let sm = sub / {0}u * {1}u;\nlet sn = sub % {0}u * {2}u;\n",
         }
         body += "}\n";
     }
-    body += "workgroupBarrier();\n}\n";
-    let width = tiles.each[1] * side;
-    for first in (0..tiles.each[0]).step_by(at_once) {
-        for i in 0..at_once {
-            for j in 0..tiles.each[1] {
-                let at = i * side * width + j * side;
-                body += &format!("coopStoreT(c{}_{j}, &out[sub * {area}u + {at}u], {width}u);\n", first + i);
-            }
+    body += if buffers == 2 { "to = 1u - here;\n" } else { "workgroupBarrier();\n" };
+    body += &format!("if next < p.halves {{\n{fill}}}\nworkgroupBarrier();\n}}\n");
+    let width = at_once * side;
+    for (i, first) in
+        (0..tiles.each[0]).flat_map(|i| (0..tiles.each[1]).step_by(at_once).map(move |j| (i, j)))
+    {
+        for j in 0..at_once {
+            let at = j * side;
+            body += &format!("coopStoreT(c{i}_{}, &out[sub * {area}u + {at}u], {width}u);\n", first + j);
         }
         body += &format!(
             "workgroupBarrier();
 for (var e = lane; e < {area}u; e += lanes) {{
 let t = m0 + sm + {}u + e / {width}u;
-let n = n0 + sn + e % {width}u;
-if t < p.rows && n < p.n {{ finish(t, p.first + n, out[sub * {area}u + e]); }}
+let n = n0 + sn + {}u + e % {width}u;
+if t < p.rows && n < p.n {{ _ = finish(t, p.first + n, out[sub * {area}u + e]); }}
 }}
 workgroupBarrier();\n",
+            i * side,
             first * side,
         );
     }
     s.build(&body)
 }
 
-/// Rounds inputs to half precision, each row scaled so that nothing overflows. Bindings: x, y, scales.
+/// Pieces of a tile, shared out among invocations.
+struct Pieces {
+    count: usize,
+    threads: usize,
+}
+
+impl Pieces {
+    /// Calls `work` for every piece of an invocation: its number, an expression of its place in the tile, and what guards
+    /// a write if not every invocation has it.
+    fn each(&self, mut work: impl FnMut(usize, &str, &str, &str)) {
+        for i in 0..self.count.div_ceil(self.threads) {
+            let place = format!("(local + {}u)", i * self.threads);
+            if self.count < (i + 1) * self.threads {
+                work(i, &place, &format!("if {place} < {}u {{\n", self.count), "}\n");
+            } else {
+                work(i, &place, "", "");
+            }
+        }
+    }
+}
+
+/// Rounds inputs to half precision, each row scaled so that nothing overflows; four numbers in the order 0, 2, 1, 3, as
+/// matrices come ([`Weights::halves`]). Bindings: x, y, scales.
 /// Words: `halves`, `k`. Grid: 1, rows.
 pub fn to_half() -> Shader {
     let mut s = Source::new("to_half", 256);
@@ -245,7 +276,7 @@ if local == 0u { scales[group.y] = scale; }
 for (var i = local; i < p.halves * 4u; i += 256u) {
 var v = vec4<f32>(0.0);
 for (var c = 0u; c < 4u; c += 1u) { if i * 4u + c < p.k { v[c] = x[row + i * 4u + c] / scale; } }
-y[group.y * p.halves * 4u + i] = vec4<f16>(v);
+y[group.y * p.halves * 4u + i] = vec4<f16>(v.xzyw);
 }";
     s.build(&body)
 }

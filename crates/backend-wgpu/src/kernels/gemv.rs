@@ -1,9 +1,14 @@
 //! Matrix times a few rows: each subgroup makes some results, its lanes share the sum.
 //!
 //! A lane takes 16 numbers of a row at a time. Whatever the number of rows, a result's sum has the same order.
+//!
+//! A norm in front costs nothing: its weight is part of the codes, and as it scales a row as a whole, results are scaled by
+//! it in the end. The sum of squares that it needs comes with the codes. A norm or a rounding behind costs little: a
+//! workgroup makes whole groups of 32 results and rounds them itself.
 
 use super::{
     chain::{Chain, Link},
+    quantize,
     weights::Weights,
 };
 use crate::{
@@ -58,11 +63,29 @@ pub struct Gemv<'a> {
     pub products: &'a [Vec<Link>],
     /// Experts or not.
     pub choice: Choice,
+    /// Pieces of a row that a lane asks for before it waits for the first.
+    pub ahead: usize,
+    /// Whether rows divide into `ahead` pieces for every lane.
+    pub even: bool,
+    /// The epsilon of a norm that its input still needs.
+    pub norm: Option<f32>,
+    /// Whether results are rounded, in groups of 32 within a workgroup.
+    pub round: Option<Round>,
 }
 
-/// Bindings: the input (codes: and their scales), the planes, those of the second matrix, the route, then for each
-/// product its output and its operands. Words: `n` (results here), `first` (number of the first), `halves`, `k`,
-/// factors, `wN` (width of each product). Grid: `n / per_group`, rows / tile.
+/// How results are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// As they are.
+    Plain,
+    /// Times the weight of a norm, with sums of squares beside them: for [`Gemv::norm`].
+    ForNorm,
+}
+
+/// Bindings: the input (codes: and their scales, for a norm: and its sums of squares), the planes, those of the second
+/// matrix, the route, then for each product its output and its operands, then codes, scales and for a norm its weight and
+/// sums of squares of the rounded result. Words: `n` (results here), `first` (number of the first), `halves`, `k`, factors,
+/// `wN` (width of each product). Grid: `n / per_group`, rows / tile.
 pub fn gemv(g: &Gemv<'_>) -> Shader {
     let tile = if g.choice == Choice::All { g.tile } else { 1 };
     let mut s = Source::new(format!("gemv {} x{tile}", g.form.describe()), g.threads);
@@ -74,6 +97,9 @@ pub fn gemv(g: &Gemv<'_>) -> Shader {
             s.read("x", "vec4<u32>");
             s.read("xs", "vec2<f32>");
         }
+    }
+    if g.norm.is_some() {
+        s.read("squares", "f32");
     }
     s.words("u32", &["n", "first", "halves", "k"]);
     let mut matrices = vec![Weights::declare(&mut s, g.form, "a")];
@@ -112,6 +138,9 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
             row.to_string()
         };
         body += &format!("let t{t} = {index};\n");
+        if g.norm.is_some() {
+            body += &format!("var q{t} = 0.0;\n");
+        }
     }
     let matrix = |m: usize| ["a", "b"][m];
     for m in 0..matrices.len() {
@@ -122,38 +151,14 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
             }
         }
     }
-    body += "for (var h = lane; h < p.halves; h += lanes) {\n";
-    for (m, weights) in matrices.iter().enumerate() {
-        for r in 0..per_sub {
-            let name = matrix(m);
-            body += &weights.load(&format!("{name}v{r}_"), &format!("{name}r{r} + h"));
-        }
-    }
+    body += &main_loop(g, tile, &matrices);
     for t in 0..tile {
-        body += &load_input(g.input, t, matrices[0].needs_sums());
-        for (m, weights) in matrices.iter().enumerate() {
-            for r in 0..per_sub {
-                let v = format!("{}v{r}_", matrix(m));
-                let share = match g.input {
-                    Input::Codes => {
-                        let signed = (0..4).map(|j| format!("dot4I8Packed({v}{j}, x{t}[{j}])"));
-                        let dot = format!("(x{t}s.x * f32({}))", signed.collect::<Vec<_>>().join(" + "));
-                        weights.share(&v, &dot, &format!("x{t}s.y"))
-                    }
-                    _ => {
-                        let dots = (0..4).map(|j| format!("dot({}, x{t}_{j})", weights.numbers(&v, j)));
-                        let dot = format!("({})", dots.collect::<Vec<_>>().join(" + "));
-                        weights.share(&v, &dot, &format!("x{t}s"))
-                    }
-                };
-                body += &format!("{}{r}_{t} += {share};\n", matrix(m));
-            }
+        if let Some(eps) = g.norm {
+            body += &format!("let n{t} = inverseSqrt(subgroupAdd(q{t}) / f32(p.k) + f32({eps:?}));\n");
         }
-    }
-    body += "}\n";
-    for r in 0..per_sub {
-        for t in 0..tile {
-            let sum = |m: &str| format!("subgroupAdd({m}{r}_{t}) * p.{m}_factor");
+        let norm = if g.norm.is_some() { format!(" * n{t}") } else { String::new() };
+        for r in 0..per_sub {
+            let sum = |m: &str| format!("subgroupAdd({m}{r}_{t}) * p.{m}_factor{norm}");
             body += &format!("let s{r}_{t} = {};\n", sum("a"));
             if let Some(f) = g.gate {
                 let f = super::chain::activation(&mut s, f);
@@ -179,17 +184,130 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
         ("group.y".to_string(), "")
     };
     let bound = if row.is_empty() { " && t < p.rows" } else { "" };
+    let keep = match g.round {
+        Some(_) => format!("made[e % {tile}u * {per_group}u + n - group.x * {per_group}u] = "),
+        None => String::from("_ = "),
+    };
     body += &format!(
         "let t = {t};
 let n = at + e / {tile}u;
-if n < stop{bound} {{ finish(t, {offset}n, v); }}
-}}\n}}"
+if n < stop{bound} {{ {keep}finish(t, {offset}n, v); }}
+}}\n}}\n"
     );
+    if let Some(round) = g.round {
+        body += &rounded(&mut s, round, tile, per_group, row.is_empty());
+    }
     s.build(&body)
 }
 
+/// Sums of all lanes.
+fn main_loop(g: &Gemv<'_>, tile: usize, matrices: &[Weights<'_>]) -> String {
+    let matrix = |m: usize| ["a", "b"][m];
+    let ahead = g.ahead;
+    let mut body = format!("for (var h = lane; h < p.halves; h += lanes * {ahead}u) {{\n");
+    for u in 0..ahead {
+        body += &match (u, g.even) {
+            (0, _) => String::from("let h0 = h;\n"),
+            (_, true) => format!("let h{u} = h + lanes * {u}u;\n"),
+            (_, false) => format!(
+                "let in{u} = h + lanes * {u}u < p.halves;\nlet h{u} = select(h, h + lanes * {u}u, in{u});\n"
+            ),
+        };
+        for (m, weights) in matrices.iter().enumerate() {
+            for r in 0..g.per_sub {
+                let name = matrix(m);
+                body += &weights.load(&format!("{name}v{u}_{r}_"), &format!("{name}r{r} + h{u}"));
+            }
+        }
+        for t in 0..tile {
+            body += &load_input(g.input, &format!("{u}_{t}"), t, u, matrices[0].needs_sums());
+            if g.norm.is_some() {
+                body += &format!("let x{u}_{t}q = squares[t{t} * p.halves + h{u}];\n");
+            }
+        }
+    }
+    for u in 0..ahead {
+        let only = |sum: &str, share: String| match (u, g.even) {
+            (0, _) | (_, true) => format!("{sum} += {share};\n"),
+            (_, false) => format!("{sum} += select(0.0, {share}, in{u});\n"),
+        };
+        for t in 0..tile {
+            let x = format!("x{u}_{t}");
+            if g.norm.is_some() {
+                body += &only(&format!("q{t}"), format!("{x}q"));
+            }
+            for (m, weights) in matrices.iter().enumerate() {
+                for r in 0..g.per_sub {
+                    let v = format!("{}v{u}_{r}_", matrix(m));
+                    let share = match g.input {
+                        Input::Codes => {
+                            let signed = (0..4).map(|j| format!("dot4I8Packed({v}{j}, {x}[{j}])"));
+                            let dot = format!("({x}s.x * f32({}))", signed.collect::<Vec<_>>().join(" + "));
+                            weights.share(&v, &dot, &format!("{x}s.y"))
+                        }
+                        _ => {
+                            let dots = (0..4).map(|j| format!("dot({}, {x}_{j})", weights.numbers(&v, j)));
+                            let dot = format!("({})", dots.collect::<Vec<_>>().join(" + "));
+                            weights.share(&v, &dot, &format!("{x}s"))
+                        }
+                    };
+                    body += &only(&format!("{}{r}_{t}", matrix(m)), share);
+                }
+            }
+        }
+    }
+    body + "}\n"
+}
+
+/// Declares what rounding needs; rounds the results of a workgroup, which are in `made`.
+fn rounded(s: &mut Source, round: Round, tile: usize, per_group: usize, by_tile: bool) -> String {
+    s.write("codes_of", "vec4<u32>");
+    s.write("scales_of", "vec2<f32>");
+    if round == Round::ForNorm {
+        s.read("norm_of", "f32");
+        s.write("squares_of", "f32");
+    }
+    s.item(quantize::LARGEST);
+    s.shared("made", &format!("array<f32, {}>", tile * per_group));
+    let halves = per_group / 16;
+    let (row, bound) = if by_tile {
+        (format!("group.y * {tile}u + e / {halves}u"), "t < p.rows && ")
+    } else {
+        ("group.y".into(), "")
+    };
+    let mut text = format!(
+        "workgroupBarrier();
+let e = local;
+let t = {row};
+let width = p.w0 / 16u;
+let half = {first}group.x * {halves}u + e % {halves}u;
+if {bound}e < {count}u && half < width {{
+let own = e * 16u;
+let other = (e ^ 1u) * 16u;\n",
+        first = if by_tile { "p.first / 16u + " } else { "" },
+        count = halves * tile,
+    );
+    for j in 0..4 {
+        for (name, from) in [("v", "own"), ("o", "other")] {
+            let parts: Vec<_> = (0..4).map(|c| format!("made[{from} + {}u]", 4 * j + c)).collect();
+            text += &format!("var {name}{j} = vec4<f32>({});\n", parts.join(", "));
+        }
+    }
+    if round == Round::ForNorm {
+        text += "squares_of[t * width + half] = dot(v0, v0) + dot(v1, v1) + dot(v2, v2) + dot(v3, v3);\n";
+        for j in 0..4 {
+            for (name, from) in [("v", "half"), ("o", "(half ^ 1u)")] {
+                let at = |c: usize| format!("norm_of[{from} * 16u + {}u]", 4 * j + c);
+                text += &format!("{name}{j} *= vec4<f32>({}, {}, {}, {});\n", at(0), at(1), at(2), at(3));
+            }
+        }
+    }
+    text += quantize::CODES;
+    text + "codes_of[t * width + half] = codes;\nscales_of[t * width + half] = scaled;\n}\n"
+}
+
 /// Declares for each product its output, its operands and the word `wN` (its width), and the function
-/// `finish(t, at, value)` that ends result `at` of all products at row `t`. `before` are statements on its `v`.
+/// `finish(t, at, value)` that ends result `at` of all products at row `t` and returns it. `before` are statements on its `v`.
 pub fn outputs(s: &mut Source, products: &[Vec<Link>], before: &str) {
     let mut ends = String::new();
     for (i, links) in products.iter().enumerate() {
@@ -198,41 +316,48 @@ pub fn outputs(s: &mut Source, products: &[Vec<Link>], before: &str) {
         let chain = Chain::declare(s, links, &format!("c{i}_"));
         let width = format!("p.w{i}");
         ends += &format!(
-            "if n < {width} {{ let e = t * {width} + n; {}y{i}[e] = v; return; }}\nn -= {width};\n",
+            "if n < {width} {{ let e = t * {width} + n; {}y{i}[e] = v; return v; }}\nn -= {width};\n",
             chain.apply()
         );
     }
     s.item(&format!(
-        "fn finish(t: u32, at: u32, value: f32) {{ var n = at; var v = value;\n{before}{ends}}}"
+        "fn finish(t: u32, at: u32, value: f32) -> f32 {{ var n = at; var v = value;\n{before}{ends}return 0.0; }}"
     ));
 }
 
-/// Half `h` of input row `t{t}`.
-fn load_input(input: Input, t: usize, sums: bool) -> String {
+/// Half `h{u}` of input row `t{t}`, as `x{name}`.
+fn load_input(input: Input, name: &str, t: usize, u: usize, sums: bool) -> String {
     let mut text = String::new();
     match input {
         Input::Codes => {
-            text += &format!("let x{t} = x[t{t} * p.halves + h];\nlet x{t}s = xs[t{t} * p.halves + h];\n");
+            let at = format!("t{t} * p.halves + h{u}");
+            text += &format!("let x{name} = x[{at}];\nlet x{name}s = xs[{at}];\n");
             return text;
         }
         Input::Floats => {
             for j in 0..4 {
-                text += &format!("let x{t}_{j} = x[t{t} * (p.k >> 2u) + h * 4u + {j}u];\n");
+                text += &format!("let x{name}_{j} = x[t{t} * (p.k >> 2u) + h{u} * 4u + {j}u];\n");
             }
         }
         Input::Ragged => {
             for j in 0..4 {
                 let one = |c: usize| {
-                    let k = format!("h * 16u + {}u", j * 4 + c);
+                    let k = format!("h{u} * 16u + {}u", j * 4 + c);
                     format!("select(0.0, x[t{t} * p.k + min({k}, p.k - 1u)], {k} < p.k)")
                 };
-                text +=
-                    &format!("let x{t}_{j} = vec4<f32>({}, {}, {}, {});\n", one(0), one(1), one(2), one(3));
+                text += &format!(
+                    "let x{name}_{j} = vec4<f32>({}, {}, {}, {});\n",
+                    one(0),
+                    one(1),
+                    one(2),
+                    one(3)
+                );
             }
         }
     }
     if sums {
-        text += &format!("let x{t}s = dot(x{t}_0 + x{t}_1 + x{t}_2 + x{t}_3, vec4<f32>(1.0));\n");
+        let all = (0..4).map(|j| format!("x{name}_{j}")).collect::<Vec<_>>().join(" + ");
+        text += &format!("let x{name}s = dot({all}, vec4<f32>(1.0));\n");
     }
     text
 }

@@ -46,6 +46,12 @@ impl Bank {
         [4, 2, 1].into_iter().find(|unit| key % unit == 0).expect("1 divides")
     }
 
+    /// Words of a value that are read together: 4, 2 or 1.
+    pub fn value_unit(&self) -> u32 {
+        let [_, value] = self.row_words();
+        [4, 2, 1].into_iter().find(|unit| value % unit == 0).expect("1 divides")
+    }
+
     /// WGSL of the word of numbers `i` (an expression, a multiple of the numbers in a word) of a head with `dim` of them,
     /// each read by `number(i)`, filled up with zero.
     fn word(&self, number: &str, dim: usize) -> String {

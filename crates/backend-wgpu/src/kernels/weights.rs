@@ -23,12 +23,7 @@ impl<'a> Weights<'a> {
             Form::F16 | Form::Bf16 => s.read(prefix, "vec4<u32>"),
             Form::Planes { codes, offsets, .. } => {
                 for (width, _) in form.planes() {
-                    let element = match width {
-                        8 => "vec4<u32>",
-                        4 => "vec2<u32>",
-                        _ => "u32",
-                    };
-                    s.read(&format!("{prefix}_{width}"), element);
+                    s.read(&format!("{prefix}_{width}"), plane_element(width));
                 }
                 s.read(&format!("{prefix}_scales"), "u32");
                 if *offsets {
@@ -56,37 +51,61 @@ impl<'a> Weights<'a> {
     /// Reads half `at` (an expression): for codes `{v}0` to `{v}3`, four bytes each, with scale `{v}s` and offset `{v}o`;
     /// for floats `{v}0` to `{v}3`, four numbers each.
     pub fn load(&self, v: &str, at: &str) -> String {
+        let words = self.words(v);
+        let reads: String = words.iter().map(|(name, _, read)| format!("let {name} = {read};\n")).collect();
+        format!("let {v}at = {at};\n{reads}{}", self.unpack(v))
+    }
+
+    /// Declares variables for the words of a half, to be read by [`Self::fetch`] before they are needed.
+    pub fn declare_words(&self, v: &str) -> String {
+        let words: String =
+            self.words(v).iter().map(|(name, ty, _)| format!("var {name}: {ty};\n")).collect();
+        format!("var {v}at = 0u;\n{words}")
+    }
+
+    /// Reads the words of half `at` into variables that were declared.
+    pub fn fetch(&self, v: &str, at: &str) -> String {
+        let reads: String =
+            self.words(v).iter().map(|(name, _, read)| format!("{name} = {read};\n")).collect();
+        format!("{v}at = {at};\n{reads}")
+    }
+
+    /// The words of half `{v}at`: name, type, expression.
+    fn words(&self, v: &str) -> Vec<(String, &'static str, String)> {
         let w = self.prefix;
+        let Form::Planes { group, .. } = self.form else {
+            let (count, ty) = if *self.form == Form::F32 { (4, "vec4<f32>") } else { (2, "vec4<u32>") };
+            let word = |i| (format!("{v}w{i}"), ty, format!("{w}[{v}at * {count}u + {i}u]"));
+            return (0..count).map(word).collect();
+        };
+        let mut words = vec![];
+        for (width, _) in self.form.planes() {
+            let index = if width == 1 { format!("{v}at >> 1u") } else { format!("{v}at") };
+            words.push((format!("{v}w{width}"), plane_element(width), format!("{w}_{width}[{index}]")));
+        }
+        let group = if *group == 16 { format!("{v}at >> 1u") } else { format!("{v}at >> 2u") };
+        words.push((format!("{v}ws"), "u32", format!("{w}_scales[{group}]")));
+        if self.has_offsets() {
+            words.push((format!("{v}wo"), "u32", format!("{w}_offsets[{group}]")));
+        }
+        words
+    }
+
+    /// What [`Self::load`] leaves, from words that were read.
+    pub fn unpack(&self, v: &str) -> String {
         match self.form {
-            Form::F32 => (0..4).map(|j| format!("let {v}{j} = {w}[({at}) * 4u + {j}u];\n")).collect(),
-            Form::F16 => self.pairs(v, at, |x| format!("unpack2x16float({x})")),
-            Form::Bf16 => {
-                self.pairs(v, at, |x| format!("bitcast<vec2<f32>>(vec2({x} << 16u, {x} & 0xffff0000u))"))
-            }
-            Form::Planes { group, .. } => self.codes(v, at, *group),
+            Form::F32 => (0..4).map(|j| format!("let {v}{j} = {v}w{j};\n")).collect(),
+            Form::F16 => pairs(v, |x| format!("unpack2x16float({x})")),
+            Form::Bf16 => pairs(v, |x| format!("bitcast<vec2<f32>>(vec2({x} << 16u, {x} & 0xffff0000u))")),
+            Form::Planes { group, .. } => self.codes(v, *group),
         }
     }
 
-    fn pairs(&self, v: &str, at: &str, two: impl Fn(&str) -> String) -> String {
+    fn codes(&self, v: &str, group: usize) -> String {
         let w = self.prefix;
         let mut text = String::new();
-        for half in 0..2 {
-            text += &format!("let {v}w{half} = {w}[({at}) * 2u + {half}u];\n");
-            for (j, [a, b]) in [["x", "y"], ["z", "w"]].iter().enumerate() {
-                let [a, b] = [a, b].map(|c| two(&format!("{v}w{half}.{c}")));
-                text += &format!("let {v}{} = vec4<f32>({a}, {b});\n", half * 2 + j);
-            }
-        }
-        text
-    }
-
-    fn codes(&self, v: &str, at: &str, group: usize) -> String {
-        let w = self.prefix;
-        let mut text = format!("let {v}at = {at};\n");
         let mut packs = vec![String::new(); 4];
         for (width, shift) in self.form.planes() {
-            let index = if width == 1 { format!("{v}at >> 1u") } else { format!("{v}at") };
-            text += &format!("let {v}w{width} = {w}_{width}[{index}];\n");
             for (j, pack) in packs.iter_mut().enumerate() {
                 let component = ["x", "y", "z", "w"];
                 let part = match width {
@@ -105,13 +124,10 @@ impl<'a> Weights<'a> {
             let pack = if table { format!("{w}_lookup({pack})") } else { pack.clone() };
             text += &format!("let {v}{j} = {pack};\n");
         }
-        let group = if group == 16 { format!("{v}at") } else { format!("({v}at >> 1u)") };
-        let mut half = |name: &str, plane: &str| {
-            text += &format!("let {v}{name} = half_of({w}_{plane}[{group} >> 1u], ({group} & 1u) == 1u);\n");
-        };
-        half("s", "scales");
+        let high = if group == 16 { format!("({v}at & 1u) == 1u") } else { format!("({v}at & 2u) == 2u") };
+        text += &format!("let {v}s = half_of({v}ws, {high});\n");
         if self.has_offsets() {
-            half("o", "offsets");
+            text += &format!("let {v}o = half_of({v}wo, {high});\n");
         }
         text
     }
@@ -138,6 +154,48 @@ impl<'a> Weights<'a> {
         if self.has_offsets() { format!("{v}s * {dot} + {v}o * {sum}") } else { format!("{v}s * {dot}") }
     }
 
+    /// Statements that leave `{v}h0` to `{v}h3`: four numbers each in half precision, in the order 0, 2, 1, 3, without the
+    /// matrix's factor and divided by [`HALF_SCALE`] if they are codes. Codes become the last bits of 1024.0: nothing is
+    /// converted.
+    pub fn halves(&self, v: &str) -> String {
+        let Form::Planes { codes, .. } = self.form else {
+            return (0..4).map(|j| format!("let {v}h{j} = vec4<f16>({v}{j}.xzyw);\n")).collect();
+        };
+        let signed = matches!(codes, Codes::Signed | Codes::Table(_));
+        // Above 1024 there are no fractions: such a zero is an offset.
+        let zero = self.form.zero();
+        let (start, fraction) = match (signed, zero.fract() == 0.0) {
+            (true, _) => (1152.0, 0.0),
+            (_, true) => (1024.0 - zero, 0.0),
+            _ => (1024.0, zero),
+        };
+        let mut text = format!("let {v}f = f16({v}s / {HALF_SCALE:?});\n");
+        let offset = match (self.has_offsets(), fraction == 0.0) {
+            (true, _) => format!("{v}o / {HALF_SCALE:?}"),
+            (_, true) => String::new(),
+            _ => format!("{v}s * {:?}", fraction / HALF_SCALE),
+        };
+        if !offset.is_empty() {
+            text += &format!("let {v}g = f16({offset});\n");
+        }
+        for j in 0..4 {
+            let code = if signed { format!("({v}{j} ^ 0x80808080u)") } else { format!("{v}{j}") };
+            let pair = |from: String| format!("unpack2x16float(({from} & 0x00ff00ffu) | 0x64006400u)");
+            let (even, odd) = (pair(code.clone()), pair(format!("({code} >> 8u)")));
+            let offset = if offset.is_empty() { String::new() } else { format!(" + {v}g") };
+            text += &format!(
+                "let {v}h{j} = (vec4<f16>(vec2<f16>({even}), vec2<f16>({odd})) - {start:?}h) * {v}f{offset};\n"
+            );
+        }
+        text
+    }
+
+    /// By what results of [`Self::halves`] are multiplied.
+    pub fn halves_factor(&self) -> String {
+        let scale = if self.form.is_codes() { HALF_SCALE } else { 1.0 };
+        format!("p.{}_factor * {scale:?}", self.prefix)
+    }
+
     /// Number `j` quarter of the half as four finished numbers.
     pub fn decoded(&self, v: &str, j: usize) -> String {
         let w = self.prefix;
@@ -151,6 +209,30 @@ impl<'a> Weights<'a> {
         format!("({numbers} * ({v}s * p.{w}_factor){offset})")
     }
 }
+
+/// What a plane is read by.
+fn plane_element(width: u32) -> &'static str {
+    match width {
+        8 => "vec4<u32>",
+        4 => "vec2<u32>",
+        _ => "u32",
+    }
+}
+
+/// 16 numbers, two of them a word.
+fn pairs(v: &str, two: impl Fn(&str) -> String) -> String {
+    let mut text = String::new();
+    for half in 0..2 {
+        for (j, [a, b]) in [["x", "y"], ["z", "w"]].iter().enumerate() {
+            let [a, b] = [a, b].map(|c| two(&format!("{v}w{half}.{c}")));
+            text += &format!("let {v}{} = vec4<f32>({a}, {b});\n", half * 2 + j);
+        }
+    }
+    text
+}
+
+/// Scales are brought down by this so that products with codes stay in half precision; results are brought up again.
+pub const HALF_SCALE: f32 = 256.0;
 
 /// Four nibbles, one a byte, replaced by their entries.
 fn lookup(prefix: &str, table: &[i8]) -> String {

@@ -1,0 +1,84 @@
+//! Attention in half precision against the reference: few rows, tiles of many, several sequences in a tile, long ones.
+
+mod common;
+
+use common::gpu;
+use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
+use nibble_backend_reference::Reference;
+use nibble_backend_wgpu::GpuOptions;
+use nibble_testkit::ops::{graphs, limits, run_plan};
+
+/// What half precision may change, of a row's largest number.
+const TOLERANCE: f32 = 4e-3;
+
+fn fast(rows: usize) -> Limits {
+    Limits { kv: KvType::F16, activations: Activations::Auto, check_finite: false, ..limits(rows) }
+}
+
+fn compare(name: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    for (row, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let largest = expected.iter().fold(1.0f32, |max, e| max.max(e.abs()));
+        for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+            let close = (f - e).abs() <= TOLERANCE * largest;
+            assert!(close, "{name}: row {row}, column {i}: {f}, expected {e}");
+        }
+    }
+}
+
+#[test]
+fn attention_in_half_precision_agrees_with_the_reference() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    for (name, graph) in graphs().into_iter().filter(|(name, _)| name.starts_with("attention ")) {
+        if name.contains("rotation") {
+            continue; // its products are rounded too
+        }
+        let mut plan = gpu.compile(&graph, &fast(257)).unwrap();
+        let mut reference = Reference.compile(&graph, &limits(257)).unwrap();
+        for (counts, steps) in [([1, 0], 2), ([2, 1], 3), ([33, 17], 3), ([128, 129], 1), ([100, 1], 1)] {
+            let expected = run_plan(&mut *reference, &graph, counts, steps);
+            let found = run_plan(&mut *plan, &graph, counts, steps);
+            compare(&format!("{name} {counts:?}"), &found, &expected);
+        }
+    }
+}
+
+#[test]
+fn a_long_sequence_goes_on_row_by_row_as_the_reference_does() {
+    const LEN: usize = 70 * PAGE_LEN; // more pages than runs
+    let (_, graph) = graphs().into_iter().find(|(name, _)| name.starts_with("attention 4/2")).unwrap();
+    let long =
+        |limits: Limits| Limits { context: LEN + 2, pages: LEN / PAGE_LEN + 1, sequences: 1, ..limits };
+    let pages: Vec<u32> = (0..=(LEN / PAGE_LEN) as u32).rev().collect();
+    let run = |mut plan: Box<dyn Plan>, rows: usize| {
+        let mut out = vec![];
+        let mut at = 0;
+        while at < LEN + 2 {
+            let count = if at < LEN { rows } else { 1 };
+            let tokens: Vec<u32> = (at..at + count).map(|p| (p * 37 % 300) as u32).collect();
+            let positions: Vec<u32> = (at..at + count).map(|p| p as u32).collect();
+            let wanted = [count as u32 - 1];
+            let sequences = [Sequence { pages: &pages, state: 0, prompt_len: 1 }];
+            let step = Step {
+                tokens: &tokens,
+                positions: &positions,
+                sequence: &vec![0; count],
+                sequences: &sequences,
+                wanted: &wanted,
+            };
+            plan.run(&step).unwrap();
+            at += count;
+            if at > LEN {
+                let mut numbers = vec![0.0; graph.node(graph.outputs[0]).width];
+                plan.read(0, 0, &mut numbers).unwrap();
+                out.push(numbers);
+            }
+        }
+        out
+    };
+    let expected = run(Reference.compile(&graph, &long(limits(PAGE_LEN))).unwrap(), PAGE_LEN);
+    for strict in [false, true] {
+        let Some(gpu) = gpu(GpuOptions { strict, ..GpuOptions::default() }) else { return };
+        let found = run(gpu.compile(&graph, &long(fast(PAGE_LEN))).unwrap(), PAGE_LEN);
+        compare(&format!("strict: {strict}"), &found, &expected);
+    }
+}
