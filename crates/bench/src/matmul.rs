@@ -5,7 +5,7 @@ use super::report::Report;
 use super::timing::seconds;
 use memmap2::MmapMut;
 use nibble_backend_cpu::kernels::{Activations, Input, Isa, Kernel, Matrix, Output, Scratch, limits};
-use nibble_quant::{CODECS, Codec};
+use nibble_quant::{CODECS, Codec, families};
 use nibble_testkit::{Rng, uniform};
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -39,7 +39,7 @@ pub fn run(options: &Options, isas: &[Isa], out: &mut impl Write) -> io::Result<
         ]
     };
     let mut count = 0;
-    for &codec in CODECS {
+    for codec in CODECS.iter().copied().chain(families()) {
         for &(tokens, rows, row_len) in shapes {
             let path = format!("cpu/matmul/{}/{tokens}x{rows}x{row_len}", codec.spec().name);
             if path.contains(&options.filter) {

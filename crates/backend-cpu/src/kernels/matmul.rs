@@ -468,29 +468,30 @@ fn many(blocks: &Blocks, job: &Job<'_>, tile: &mut TileMut<'_>) {
 /// are read as they are.
 pub fn own_kernels() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
-    let tables = [avx512::VBMI_KERNELS, avx512::KERNELS];
+    let tables = [avx512::VBMI_KERNELS, avx512::VBMI_GROUPED, avx512::KERNELS, avx512::GROUPED];
     #[cfg(target_arch = "aarch64")]
-    let tables = [neon::MATRIX.direct, &[]];
+    let tables = [neon::MATRIX.direct];
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let tables: [&[Blocks]; 2] = [&[], &[]];
+    let tables: [&[Blocks]; 0] = [];
     let integer = tables.into_iter().flatten().map(|blocks| blocks.name);
     let stored = CODECS.iter().filter(|codec| float::reads_in_place(**codec)).map(|codec| codec.spec().name);
     integer.chain(stored).collect()
 }
 
 fn integer_path(isa: Isa, codec: &'static dyn Codec) -> Path {
-    let (tables, coarse, fine): ([&[Blocks]; 2], Blocks, Blocks) = match isa {
+    let (tables, coarse, fine): ([&[Blocks]; 4], Blocks, Blocks) = match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) => {
-            let vbmi = if proof.has_vbmi() { avx512::VBMI_KERNELS } else { &[] };
-            ([vbmi, avx512::KERNELS], avx512::COARSE, avx512::FINE)
+            let vbmi = |table: &'static [Blocks]| if proof.has_vbmi() { table } else { &[] };
+            let (vbmi, grouped) = (vbmi(avx512::VBMI_KERNELS), vbmi(avx512::VBMI_GROUPED));
+            ([vbmi, grouped, avx512::KERNELS, avx512::GROUPED], avx512::COARSE, avx512::FINE)
         }
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) => ([neon::DOT.direct, &[]], neon::DOT.coarse, neon::DOT.fine),
+        Isa::Neon(_) => ([neon::DOT.direct, &[], &[], &[]], neon::DOT.coarse, neon::DOT.fine),
         #[cfg(target_arch = "aarch64")]
-        Isa::NeonI8mm(_) => ([neon::MATRIX.direct, &[]], neon::MATRIX.coarse, neon::MATRIX.fine),
+        Isa::NeonI8mm(_) => ([neon::MATRIX.direct, &[], &[], &[]], neon::MATRIX.coarse, neon::MATRIX.fine),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(_) => ([avx2::KERNELS, &[]], avx2::COARSE, avx2::FINE),
+        Isa::Avx2(_) => ([avx2::KERNELS, &[], &[], &[]], avx2::COARSE, avx2::FINE),
         _ => return Path::Twin,
     };
     match tables.into_iter().flatten().find(|blocks| blocks.name == codec.spec().name) {

@@ -1,7 +1,7 @@
 //! Every codec on every instruction set of this machine, against the scalar twin, and the twin against plain arithmetic.
 
 use super::*;
-use nibble_quant::{CODECS, Codec, Kind, Spec, Unpacked};
+use nibble_quant::{CODECS, Codec, Kind, Spec, Unpacked, families};
 use nibble_testkit::Rng;
 
 /// Rows of encoded weights: written by the codec's encoder, or random bytes that decode to reasonable numbers.
@@ -113,6 +113,16 @@ fn every_codec_equals_its_twin_at_any_length() {
             for groups in [0, 1, 2, 8, 9, 127] {
                 check(codec, exact, 5, groups, 3);
             }
+        }
+    }
+}
+
+#[test]
+fn families_with_kernels_equal_their_twins() {
+    let own = own_kernels();
+    for codec in families().filter(|codec| own.contains(&codec.spec().name)) {
+        for (rows, groups, tokens) in [(5, 9, 1), (19, 4, 3), (37, 17, 5), (33, 20, 34)] {
+            check(codec, false, rows, groups, tokens);
         }
     }
 }

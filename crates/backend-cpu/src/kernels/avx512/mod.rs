@@ -12,6 +12,8 @@ mod tile;
 mod bytes;
 mod chunk;
 mod grid;
+mod grouped;
+mod i2_s;
 mod iq1_m;
 mod iq1_s;
 mod iq2_s;
@@ -48,6 +50,7 @@ use std::arch::x86_64::*;
 
 /// Every encoding with a file here.
 pub static KERNELS: &[Blocks] = &[
+    i2_s::BLOCKS,
     iq4_nl::BLOCKS,
     iq4_xs::BLOCKS,
     nvfp4::BLOCKS,
@@ -86,6 +89,7 @@ pub static VBMI_KERNELS: &[Blocks] = &[
 ];
 
 pub use chunk::{COARSE, FINE};
+pub use grouped::{PLAIN as GROUPED, SPREAD as VBMI_GROUPED};
 
 /// Rows of activations from which on codes are turned into tiles.
 const BATCH: usize = 4;
@@ -140,7 +144,7 @@ macro_rules! on_chunk {
     }};
 }
 macro_rules! blocks_of {
-    ($name:literal, $format:ty, $load:expr $(, $layout:ident, $raw:expr, $codes:expr, $scales:expr)?) => {{
+    ($name:expr, $format:ty, $load:expr $(, $layout:ident, $raw:expr, $codes:expr, $scales:expr)?) => {{
         use $crate::kernels::avx512::whole;
         use $crate::kernels::matmul::{Blocks, Job, Tile, TileMut};
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]

@@ -202,6 +202,7 @@ fn scaled<F: Format>(
     let dots = match F::BIAS {
         0 => dots,
         1 => _mm512_add_epi32(dots, _mm512_srai_epi32::<7>(integers(side.1))),
+        2 => _mm512_add_epi32(dots, _mm512_srai_epi32::<6>(integers(side.1))),
         4 => _mm512_add_epi32(dots, _mm512_srai_epi32::<5>(integers(side.1))),
         8 => _mm512_add_epi32(dots, _mm512_srai_epi32::<4>(integers(side.1))),
         16 => _mm512_add_epi32(dots, _mm512_srai_epi32::<3>(integers(side.1))),

@@ -33,13 +33,21 @@ pub fn planes(a: &[u8], b: &[u8], pair: &mut Pair) {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn planes_of(both: __m512i, n: usize, pair: &mut Pair) {
+    spread::<false>(both, n, pair);
+}
+
+/// The same; with `FALLING`, the first group lies in the highest bits.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub fn spread<const FALLING: bool>(both: __m512i, n: usize, pair: &mut Pair) {
     // Two bits further for the second of two groups.
-    let odd = 0x0002_0002_0002_0002;
+    let two = 0x0002_0002_0002_0002;
     let mask = _mm512_set1_epi8(3);
     let (first, last) = (_mm512_permutex_epi64::<0x44>(both), _mm512_permutex_epi64::<0xEE>(both));
     for plane in 0..2 {
-        let base = odd * 2 * plane;
-        let shift = _mm512_set4_epi64(base + odd, base + odd, base, base);
+        let (even, odd) = (two * 2 * plane, two * (2 * plane + 1));
+        let (even, odd) = if FALLING { (two * 3 - even, two * 3 - odd) } else { (even, odd) };
+        let shift = _mm512_set4_epi64(odd, odd, even, even);
         let i = 2 * n + plane as usize;
         pair.low[i] = _mm512_and_si512(_mm512_srlv_epi16(first, shift), mask);
         pair.high[i] = _mm512_and_si512(_mm512_srlv_epi16(last, shift), mask);
