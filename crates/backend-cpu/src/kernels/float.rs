@@ -1,5 +1,8 @@
 //! Products with activations as floats: for float codecs, and for every codec where exact work is asked for.
 
+#[cfg(target_arch = "x86_64")]
+mod exl3;
+
 use super::Isa;
 use super::matmul::Job;
 use super::scalar::tree;
@@ -35,12 +38,23 @@ impl Stored {
             _ => None,
         }
     }
+}
 
-    const fn bytes(self) -> usize {
-        if matches!(self, Self::F32) { 4 } else { 2 }
+/// What the loops know of rows of numbers.
+trait Numbers: Copy {
+    /// Bytes of 64 numbers.
+    fn bytes_of_64(self) -> usize;
+
+    /// Number `k` of a row: of one that does not end with a whole vector.
+    fn get(self, row: &[u8], k: usize) -> f32;
+}
+
+impl Numbers for Stored {
+    #[inline(always)]
+    fn bytes_of_64(self) -> usize {
+        if matches!(self, Self::F32) { 256 } else { 128 }
     }
 
-    /// Number `k` of a row.
     #[inline(always)]
     fn get(self, row: &[u8], k: usize) -> f32 {
         match self {
@@ -51,8 +65,12 @@ impl Stored {
     }
 }
 
-/// Whether a codec's rows are read without decoding them first.
+/// Whether a codec's rows are read without decoding them first, at least for few rows of activations.
 pub fn reads_in_place(codec: &dyn Codec) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if exl3::codec(codec).is_some() {
+        return true;
+    }
     Stored::of(codec.spec().name).is_some()
 }
 
@@ -60,6 +78,12 @@ pub fn reads_in_place(codec: &dyn Codec) -> bool {
 pub fn product(isa: Isa, codec: &dyn Codec, job: &Job<'_>, decoded: &mut [f32]) {
     if let Some(stored) = Stored::of(codec.spec().name) {
         return stored_product(isa, stored, job);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(trellis) = exl3::Trellis::of(isa, codec)
+        && job.x.count() <= FEW
+    {
+        return trellis.product(job);
     }
     let decoded = &mut decoded[..TILE_ROWS * job.row_len];
     for first in (job.first..job.end).step_by(TILE_ROWS) {
@@ -136,7 +160,7 @@ macro_rules! tiles {
 
         #[inline]
         #[target_feature(enable = $features)]
-        fn each_tile(job: &Job<'_>, stored: Stored, load: impl Fn(&[u8], usize) -> $vector) {
+        pub fn each_tile(job: &Job<'_>, stored: impl Numbers, load: impl Fn(&[u8], usize) -> $vector) {
             let mut t = 0;
             while t < job.x.count() {
                 t += match job.x.count() - t {
@@ -152,7 +176,7 @@ macro_rules! tiles {
         fn each_row<const T: usize>(
             job: &Job<'_>,
             t: usize,
-            stored: Stored,
+            stored: impl Numbers,
             load: &impl Fn(&[u8], usize) -> $vector,
         ) -> usize {
             // Streams far apart: each goes on where it is when a row ends.
@@ -172,7 +196,7 @@ macro_rules! tiles {
             job: &Job<'_>,
             n: [usize; R],
             t: usize,
-            stored: Stored,
+            stored: impl Numbers,
             load: &impl Fn(&[u8], usize) -> $vector,
         ) {
             let rows: [&[u8]; R] = n.map(|n| job.row(n));
@@ -186,8 +210,9 @@ macro_rules! tiles {
                 }
                 for r in 0..R {
                     if k % 64 == 0 {
-                        for line in 0..stored.bytes() {
-                            prefetch(rows[r], stored.bytes() * k + 64 * line);
+                        let bytes = stored.bytes_of_64();
+                        for line in 0..bytes.div_ceil(64) {
+                            prefetch(rows[r], k / 64 * bytes + 64 * line);
                         }
                     }
                     let w = load(rows[r], k);
@@ -229,7 +254,7 @@ mod avx512 {
     use super::*;
     use std::arch::x86_64::*;
 
-    tiles!("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq", __m512, 4);
+    tiles!("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni", __m512, 4);
 
     #[inline]
     #[target_feature(enable = "avx512f")]

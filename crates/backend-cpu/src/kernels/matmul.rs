@@ -5,7 +5,7 @@ use super::activations::Lanes;
 use super::activations::{Activations, Forms, Row, chunks};
 use super::format::{BlockBuffer, Chunk, Format, unpack_row};
 use super::{Isa, float, scalar};
-use nibble_quant::{CODECS, Codec, Kind};
+use nibble_quant::{CODECS, Codec, Kind, families};
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -474,7 +474,8 @@ pub fn own_kernels() -> Vec<&'static str> {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let tables: [&[Blocks]; 0] = [];
     let integer = tables.into_iter().flatten().map(|blocks| blocks.name);
-    let stored = CODECS.iter().filter(|codec| float::reads_in_place(**codec)).map(|codec| codec.spec().name);
+    let all = CODECS.iter().copied().chain(families());
+    let stored = all.filter(|codec| float::reads_in_place(*codec)).map(|codec| codec.spec().name);
     integer.chain(stored).collect()
 }
 

@@ -43,7 +43,7 @@ mod stq1_0;
 mod tq2_0;
 mod trits;
 mod two_bits;
-mod vbmi;
+pub mod vbmi;
 
 use super::matmul::Blocks;
 use std::arch::x86_64::*;
