@@ -64,7 +64,7 @@ impl Error {
     }
 
     /// The failure with what can be done about it.
-    pub(crate) fn with(self, remedy: Remedy) -> Self {
+    pub fn with(self, remedy: Remedy) -> Self {
         Self { remedy: Some(remedy), ..self }
     }
 

@@ -106,7 +106,7 @@ pub use builtin::builtin_bytes;
 pub use device::{BACKENDS, BackendEntry, DeviceOptions, Found, present};
 pub use error::{Error, Kind, Remedy};
 pub use model::{Model, OpenOptions, Options};
-pub use quantize::{Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
+pub use quantize::{Importance, Inputs, Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
 pub use trace::{OpTime, Trace};
 
 pub use nibble_backend::{

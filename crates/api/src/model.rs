@@ -263,6 +263,11 @@ impl Model {
         Ok(plan)
     }
 
+    /// The token that takes the place of the first one of each chunk of a long text, if the model wants one in front.
+    pub fn leading_token(&self) -> Option<u32> {
+        self.tokenizer.as_ref().filter(|t| t.adds_bos()).and_then(|t| t.bos())
+    }
+
     /// The tokenizer.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! Tensors are read, rounded and written one after the other, so that memory holds one of them at a time. The file
 //! appears under its name only when it is whole. `plan.rs` says which tensor gets which encoding.
 
+mod collect;
 mod encode;
 mod imatrix;
 mod keys;
@@ -23,6 +24,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use collect::{Importance, Inputs};
 pub use plan::Note;
 
 /// What is wanted.

@@ -30,6 +30,8 @@ pub enum Command {
     Perplexity(PerplexityArgs),
     /// Write a model in another encoding
     Quantize(QuantizeArgs),
+    /// Measure over a text how much each column of a matrix matters, for `quantize --imatrix`
+    Imatrix(ImatrixArgs),
     /// Measure speed and memory, beside the limits of the machine and beside others
     Bench(BenchArgs),
     /// List what models can run on here
@@ -367,12 +369,32 @@ pub struct QuantizeArgs {
     /// The encoding of the matrices: q8_0, q6_k, q5_k, q4_k, q4_0, ...
     #[arg(long, value_name = "CODEC")]
     pub to: String,
-    /// A weight for each column: an importance matrix in llama.cpp's GGUF form
+    /// A weight for each column: what `nibble imatrix` wrote, or llama.cpp in its GGUF form
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
     /// Replace the output file if it is there
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Args)]
+pub struct ImatrixArgs {
+    /// A .gguf file or a model directory, best the one that is to be quantized
+    pub model: PathBuf,
+    /// A text like those that the model will read
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub text: PathBuf,
+    /// The file to write, which llama.cpp reads too
+    #[arg(long, short, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Only the first chunks of 512 tokens, or of `--ctx`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunks: Option<u32>,
+    /// Replace the output file if it is there
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub device: DeviceArgs,
 }
 
 #[derive(Args)]

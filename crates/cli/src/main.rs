@@ -8,6 +8,7 @@ mod bench;
 mod chat;
 mod devices;
 mod generate;
+mod imatrix;
 mod inspect;
 mod logits;
 mod output;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Parity(args) => parity::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Quantize(args) => quantize::run(&args),
+        Command::Imatrix(args) => imatrix::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Devices => devices::run(),
     };

@@ -18,7 +18,7 @@ pub use build::{Linear, Rotation};
 pub use error::Error;
 pub use label::Label;
 pub use op::{Activation, Attention, Frequencies, GatedDelta, Op, Rope, RopeLayout, Route, Scoring};
-pub use tap::Tap;
+pub use tap::{Product, Tap};
 
 use nibble_quant::Encoded;
 

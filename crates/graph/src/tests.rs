@@ -115,3 +115,17 @@ fn taps_are_what_weights_made_and_the_ends_of_layers() {
     assert_eq!((g.outputs[0], g.outputs.len()), (logits, 7));
     assert_eq!(g.tap(), taps, "a second time changes nothing");
 }
+
+#[test]
+fn tapped_products_have_their_inputs_as_outputs() {
+    let mut g = small().unwrap();
+    let products = g.tap_products();
+    let names: Vec<_> = products.iter().map(|p| g.weight(p.weight).name.as_str()).collect();
+    assert_eq!(names, ["gate", "up", "down", "embed"]);
+    assert_eq!(products[0].input, products[1].input, "gate and up have one input");
+    for product in &products {
+        let width = g.weight(product.weight).data.shape().row_len();
+        assert_eq!((g.nodes[g.outputs[product.input].0 as usize].width, product.route), (width, None));
+    }
+    assert_eq!((g.outputs.len(), g.tap_products()), (4, products), "a second time changes nothing");
+}

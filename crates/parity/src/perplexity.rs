@@ -9,7 +9,6 @@ use crate::{
     agreement::{self, RowAgreement},
     base_file::{self, BaseFile, DEPTH, Head},
     side::Form,
-    sides::kl_base::leading_token,
     stats::Moments,
 };
 use nibble_api::{EncodeOptions, Engine, Error, Kind, Model, Options, log_sum_exp};
@@ -53,7 +52,7 @@ impl Chunks {
     /// tokenizer.
     pub fn of_text(model: &Model, text: &str, cut: &Cut) -> Result<Self, Error> {
         let options = EncodeOptions { add_special: true, parse_special: false };
-        Self::new(model.tokenizer()?.encode(text, options), leading_token(model), cut)
+        Self::new(model.tokenizer()?.encode(text, options), model.leading_token(), cut)
     }
 
     /// The chunks that a base file was made from.
@@ -65,7 +64,7 @@ impl Chunks {
             step: head.ctx,
             first: head.first(),
             count,
-            leading: leading_token(model),
+            leading: model.leading_token(),
         }
     }
 

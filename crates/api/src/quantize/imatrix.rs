@@ -1,15 +1,46 @@
 //! Column weights from measured activations.
 //!
-//! A GGUF file with `general.type` `imatrix` holds two f32 tensors a matrix: `NAME.in_sum2`, sums of squared inputs
+//! A GGUF file, read or written here, with `general.type` `imatrix` holds two f32 tensors a matrix: `NAME.in_sum2`, sums of squared inputs
 //! `[matrices, columns]`, and `NAME.counts`, how many inputs went into each sum `[matrices, 1]`. A weight is their
 //! quotient, and 1 where nothing was counted. Source: llama.cpp, `tools/imatrix` and `tools/quantize`.
 
-use super::plan::{Job, is_matrix};
+use super::{
+    collect::Importance,
+    plan::{Job, is_matrix},
+};
 use crate::{Error, Kind};
-use nibble_format::{OpenOptions, Value, gguf};
+use nibble_format::{
+    OpenOptions, Value,
+    gguf::{self, Entry, WriteTensor},
+};
 use nibble_quant::{Codec, Registry};
 use nibble_tensor::Shape;
 use std::{collections::HashMap, path::Path};
+
+/// Writes a file.
+///
+/// # Errors
+/// [`Kind::Run`] if it cannot be written.
+pub(super) fn write(importance: &Importance, path: &Path, text: &str) -> Result<(), Error> {
+    let entries = [
+        Entry::new("general.type", "imatrix"),
+        Entry::new("imatrix.datasets", vec![text.to_owned()]),
+        Entry::new("imatrix.chunk_count", importance.chunks),
+        Entry::new("imatrix.chunk_size", importance.chunk_len),
+    ];
+    let (f32, mut tensors) = (nibble_quant::codec("f32"), vec![]);
+    for (name, inputs) in &importance.inputs {
+        let matrices = inputs.counts.len();
+        let bytes =
+            |numbers: &mut dyn Iterator<Item = f32>| numbers.flat_map(f32::to_le_bytes).collect::<Vec<u8>>();
+        let sums = bytes(&mut inputs.squares.iter().map(|&sum| sum as f32));
+        let counts = bytes(&mut inputs.counts.iter().map(|&count| count as f32));
+        let columns = inputs.squares.len() / matrices;
+        tensors.push(WriteTensor::new(format!("{name}.in_sum2"), [matrices, columns], f32, sums));
+        tensors.push(WriteTensor::new(format!("{name}.counts"), [matrices, 1], f32, counts));
+    }
+    gguf::write(path, &entries, tensors).map_err(|e| Error::new(Kind::Run, e.to_string()))
+}
 
 pub(super) struct Imatrix {
     file: String,

@@ -138,7 +138,7 @@ fn from_checkpoint(checkpoint: &Checkpoint, codecs: &Registry) -> Result<Source,
 }
 
 /// `layer.3.attn.q` -> 3, `attn.q`
-fn layer(name: &str) -> Option<(usize, &str)> {
+pub(super) fn layer(name: &str) -> Option<(usize, &str)> {
     let (number, inner) = name.strip_prefix("layer.")?.split_once('.')?;
     Some((number.parse().ok()?, inner))
 }

@@ -30,7 +30,7 @@ impl KlBase {
     pub fn open(path: &Path, identity: Identity, with: &Opening<'_>) -> Result<Self, Error> {
         let file = BaseFile::open(path)?;
         vocabulary(with.model.config.vocab, file.head.vocab, &path.to_string_lossy())?;
-        let bos = leading_token(with.model);
+        let bos = with.model.leading_token();
         let chunk = |(i, tokens): (usize, &[u32])| {
             let mut prompt = Prompt::new(format!("chunk {i}"), tokens.to_vec());
             if let Some(bos) = bos {
@@ -47,11 +47,6 @@ impl KlBase {
     pub fn tokens(&self) -> &[u32] {
         &self.file.head.tokens
     }
-}
-
-/// The token that takes the place of each chunk's first one, if the model wants one in front.
-pub(crate) fn leading_token(model: &Model) -> Option<u32> {
-    model.tokenizer.as_ref().filter(|t| t.adds_bos()).and_then(|t| t.bos())
 }
 
 impl Side for KlBase {
