@@ -5,7 +5,7 @@ use crate::{
     base_file::{BaseFile, DEPTH, is_base_file},
     side::{Form, Identity, Opening, Precision, Prompt, Side, SideEntry, vocabulary},
 };
-use nibble_api::{Error, Kind, Model};
+use nibble_api::{Error, Kind};
 use std::path::Path;
 
 pub(crate) const ENTRY: SideEntry = SideEntry {
