@@ -50,16 +50,15 @@ pub fn quantize(
     steps: &Steps,
     block: &mut [u8],
 ) -> [u8; 256] {
-    let weighted = Steps { first: -0.9, step: 0.05, last: 36, absolute: false };
-    let steps = if importance.is_some() { &weighted } else { steps };
-    let variance = 2.0 * x.iter().fold(0.0, |sum, x| sum + x * x) / 256.0;
+    let steps = if importance.is_some() { &search::WEIGHTED } else { steps };
+    let around = 2.0 * search::mean_square(x);
     let mut codes = [0; 256];
     let (mut scales, mut mins, mut weights) = ([0.0; 8], [0.0; 8], [0.0; 8]);
     for b in 0..8 {
         let at = 32 * b..32 * b + 32;
         let x = &x[at.clone()];
         let w: [f32; 32] = match importance {
-            Some(v) => std::array::from_fn(|l| v[32 * b + l] * (variance + x[l] * x[l]).sqrt()),
+            Some(v) => search::column_weights(x, &v[32 * b..], around),
             None => {
                 let typical = (x.iter().fold(0.0, |sum, x| sum + x * x) / 32.0).sqrt();
                 std::array::from_fn(|l| typical + x[l].abs())

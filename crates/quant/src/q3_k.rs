@@ -6,7 +6,7 @@
 //! Each number is `(d * scale) * (q - 4)`. Source: GGUF specification, tensor type 11.
 
 use crate::fields::{bytes, f16_at, planes2, put_f16, put_planes2};
-use crate::search::{TINY, farthest, nearest, symmetric_by_descent};
+use crate::search::{self, TINY, farthest, nearest, symmetric, symmetric_by_descent};
 use crate::{Codec, Encode, Group, Kind, Spec, Unpacked, decode_unpacked};
 
 /// The codec.
@@ -45,18 +45,13 @@ impl Codec for Q3K {
 }
 
 impl Encode for Q3K {
-    fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
-        for (x, block) in row.chunks_exact(256).zip(out.chunks_exact_mut(110)) {
-            let (mut found, mut codes) = ([0.0; 16], [0; 256]);
-            for (s, (x, codes)) in x.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-                found[s] = symmetric_by_descent(x, 4, codes);
-            }
-            let far = farthest(&found);
+    fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (i, (x, block)) in row.chunks_exact(256).zip(out.chunks_exact_mut(110)).enumerate() {
+            let mut codes = [0; 256];
             block.fill(0);
-            if far.abs() >= TINY {
-                let inverse = -32.0 / far;
-                put_scales(&found.map(|scale| (nearest(inverse * scale).clamp(-32, 31) + 32) as u8), block);
-                put_f16(block, 108, 1.0 / inverse);
+            match importance {
+                Some(v) => find_weighted(x, &v[256 * i..], &mut codes, block),
+                None => find(x, &mut codes, block),
             }
             let (d, scales) = (f16_at(block, 108), scales(bytes(block, 96)));
             for (s, (x, codes)) in x.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
@@ -73,6 +68,34 @@ impl Encode for Q3K {
             put_planes2(&codes, &mut block[32..96]);
         }
     }
+}
+
+/// Writes the scales of 256 numbers into an empty block, and codes for sub-blocks whose scale becomes 0.
+fn find(x: &[f32], codes: &mut [u8; 256], block: &mut [u8]) {
+    let mut found = [0.0; 16];
+    for (s, (x, codes)) in x.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+        found[s] = symmetric_by_descent(x, 4, codes);
+    }
+    let far = farthest(&found);
+    if far.abs() >= TINY {
+        let inverse = -32.0 / far;
+        put_scales(&found.map(|scale| (nearest(inverse * scale).clamp(-32, 31) + 32) as u8), block);
+        put_f16(block, 108, 1.0 / inverse);
+    }
+}
+
+/// As [`find`], with an importance for each number.
+fn find_weighted(x: &[f32], importance: &[f32], codes: &mut [u8; 256], block: &mut [u8]) {
+    let around = 2.0 * search::mean_square(x);
+    let (mut found, mut weights, mut scales) = ([0.0; 16], [0.0; 16], [0; 16]);
+    for (s, (x, codes)) in x.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+        let w: [f32; 16] = search::column_weights(x, &importance[16 * s..], around);
+        weights[s] = w.iter().fold(0.0, |sum, w| sum + w);
+        found[s] = symmetric(x, Some(&w), 4, codes);
+    }
+    let d = symmetric(&found, Some(&weights), 32, &mut scales);
+    put_scales(&scales, block);
+    put_f16(block, 108, d);
 }
 
 /// The sixteen scales, -32..32.

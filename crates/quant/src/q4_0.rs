@@ -35,14 +35,12 @@ impl Codec for Q4_0 {
 
 impl Encode for Q4_0 {
     fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
-        // With importance, columns count by it and by how they stand out from the row.
-        let mean_square = row.iter().fold(0.0, |sum, x| sum + x * x) / row.len() as f32;
+        let around = search::mean_square(row);
         for (i, (x, block)) in row.chunks_exact(32).zip(out.chunks_exact_mut(18)).enumerate() {
             let mut codes = [0; 32];
             let d = match importance {
                 Some(v) => {
-                    let v = &v[32 * i..];
-                    let w: [f32; 32] = std::array::from_fn(|j| v[j] * (mean_square + x[j] * x[j]).sqrt());
+                    let w: [f32; 32] = search::column_weights(x, &v[32 * i..], around);
                     search::symmetric(x, Some(&w), 8, &mut codes)
                 }
                 None => {

@@ -39,12 +39,23 @@ impl Codec for Q5_0 {
 }
 
 impl Encode for Q5_0 {
-    fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
-        for (x, block) in row.chunks_exact(32).zip(out.chunks_exact_mut(22)) {
-            // The number farthest from 0 becomes code 0: -16 steps.
-            let d = search::farthest(x) / -16.0;
-            let inverse = search::inverse(d);
-            let codes: [u8; 32] = std::array::from_fn(|j| (x[j] * inverse + 16.5).min(31.0) as u8);
+    fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        let around = search::mean_square(row);
+        for (i, (x, block)) in row.chunks_exact(32).zip(out.chunks_exact_mut(22)).enumerate() {
+            let mut codes = [0; 32];
+            let d = match importance {
+                Some(v) => {
+                    let w: [f32; 32] = search::column_weights(x, &v[32 * i..], around);
+                    search::symmetric(x, Some(&w), 16, &mut codes)
+                }
+                None => {
+                    // The number farthest from 0 becomes code 0: -16 steps.
+                    let d = search::farthest(x) / -16.0;
+                    let inverse = search::inverse(d);
+                    codes = std::array::from_fn(|j| (x[j] * inverse + 16.5).min(31.0) as u8);
+                    d
+                }
+            };
             put_f16(block, 0, d);
             block[2..6].copy_from_slice(&fifth_bits(&codes).to_le_bytes());
             put_half_split(&codes, &mut block[6..]);

@@ -39,9 +39,16 @@ impl Codec for Q5_1 {
 }
 
 impl Encode for Q5_1 {
-    fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
-        for (x, block) in row.chunks_exact(32).zip(out.chunks_exact_mut(24)) {
-            let (d, min, codes) = search::over_range(x, 31);
+    fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        let around = search::mean_square(row);
+        for (i, (x, block)) in row.chunks_exact(32).zip(out.chunks_exact_mut(24)).enumerate() {
+            let (d, min, codes) = match importance {
+                Some(v) => {
+                    let w = search::column_weights(x, &v[32 * i..], around);
+                    search::over_range_weighted(x, &w, 31)
+                }
+                None => search::over_range(x, 31),
+            };
             put_f16(block, 0, d);
             put_f16(block, 2, min);
             block[4..8].copy_from_slice(&fifth_bits(&codes).to_le_bytes());

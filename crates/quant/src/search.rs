@@ -38,6 +38,17 @@ pub fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }
 
+/// The mean of the squares.
+pub fn mean_square(x: &[f32]) -> f32 {
+    x.iter().fold(0.0, |sum, x| sum + x * x) / x.len() as f32
+}
+
+/// What each of `N` numbers counts: by the importance of its column and by how it stands out from `around`, the mean
+/// square of its surroundings.
+pub fn column_weights<const N: usize>(x: &[f32], importance: &[f32], around: f32) -> [f32; N] {
+    std::array::from_fn(|j| importance[j] * (around + x[j] * x[j]).sqrt())
+}
+
 /// Scale, minimum and codes in `0..=top` for which `x` is about `scale * code + minimum`: evenly over the whole range.
 pub fn over_range(x: &[f32], top: u8) -> (f32, f32, [u8; 32]) {
     let (min, max) = range(x);
@@ -68,6 +79,16 @@ impl Steps {
             sum + w * if self.absolute { deviation.abs() } else { deviation * deviation }
         })
     }
+}
+
+/// The candidates of [`scale_and_min`] when columns have an importance.
+pub const WEIGHTED: Steps = Steps { first: -0.9, step: 0.05, last: 36, absolute: false };
+
+/// As [`over_range`], but with the least error weighted by `w` and a minimum that is not above 0.
+pub fn over_range_weighted(x: &[f32], w: &[f32; 32], top: u8) -> (f32, f32, [u8; 32]) {
+    let mut codes = [0; 32];
+    let (scale, min) = scale_and_min(x, w, top, &WEIGHTED, &mut codes);
+    (scale, -min, codes)
 }
 
 /// Finds `scale` and `min` so that `x` is about `scale * code - min`, with codes in `0..=top`, `min >= 0` and the
