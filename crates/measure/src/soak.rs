@@ -27,7 +27,7 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// Whether memory grew by more than [`HOST_BOUND`] on the host, or at all on the device.
+    /// Whether memory grew by more than its noise on the host, or at all on the device.
     pub fn grew(&self) -> bool {
         let by = |pair: Option<[u64; 2]>| pair.map_or(0, |[from, to]| to.saturating_sub(from));
         by(self.host) > HOST_BOUND || by(self.device) > 0
