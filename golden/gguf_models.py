@@ -20,7 +20,7 @@ import make_models as M
 HERE = pathlib.Path(__file__).resolve().parent
 FILES = [("llama", "f32"), ("llama", "q8_0"), ("llama-rope-llama3", "bf16"), ("llama-rope-linear", "bf16"),
          ("llama-rope-yarn", "bf16"), ("qwen2", "f32"), ("qwen3", "f16"), ("gemma2", "f32"), ("gemma3", "bf16"),
-         ("qwen3-moe", "f16"), ("qwen3.5", "bf16")]
+         ("qwen3-moe", "f16"), ("gpt-oss", "bf16"), ("qwen3.5", "bf16")]
 
 
 def load_converter(tree):

@@ -46,6 +46,8 @@ BASE = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_l
 ROPE = dict(rope_type="default", rope_theta=10000.0)
 MOE = dict(num_hidden_layers=2, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, decoder_sparse_step=1,
            rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=1000000.0))
+OSS_ROPE = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=8.0, beta_slow=1.0, truncate=False,
+                original_max_position_embeddings=32)
 BITNET = dict(quant_method="bitnet", quantization_mode="offline", modules_to_not_convert=["lm_head"])
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
@@ -69,6 +71,7 @@ DYNAMIC_NOTE = (
 #   blind   changes of the config that must be visible in the logits
 #   shards  number of safetensors files
 #   bitnet  `linear_class` of a packed ternary model
+#   mxfp4   experts are packed as gpt-oss packs them
 MODELS = {
     "llama": ("llama", dict(tie_word_embeddings=True, rope_parameters=ROPE),
               dict(stored=[("norm", "F32"), ("embed", "F16"), ("", "BF16")], legacy=True,
@@ -106,6 +109,12 @@ MODELS = {
                         dict(blind=[dict(norm_topk_prob=True)])),
     "bitnet-auto": ("llama", dict(tie_word_embeddings=True, rope_parameters=ROPE), dict(bitnet="autobitlinear")),
     "bitnet-linear": ("llama", dict(tie_word_embeddings=True, rope_parameters=ROPE), dict(bitnet="bitlinear")),
+    "bitnet": ("bitnet", dict(tie_word_embeddings=True, hidden_size=256, intermediate_size=256, num_hidden_layers=1, head_dim=64,
+                              rope_parameters=ROPE, hidden_act="relu2"), dict(bitnet="autobitlinear")),
+    "gpt-oss": ("gpt_oss", dict(intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=16,
+                                rope_parameters=OSS_ROPE),
+                dict(mxfp4=True, blind=[dict(sliding_window=128), dict(num_experts_per_tok=1), dict(swiglu_limit=1.0),
+                                        dict(rope_parameters=dict(OSS_ROPE, truncate=True)), dict(swiglu_alpha=1.0)])),
     "qwen3.5": ("qwen3_5_text", dict(num_hidden_layers=4, head_dim=32, linear_conv_kernel_dim=4, linear_key_head_dim=16,
                                      linear_value_head_dim=16, linear_num_key_heads=2, linear_num_value_heads=6,
                                      full_attention_interval=4, rms_norm_eps=1e-6, rope_parameters=QWEN35_ROPE),
@@ -159,6 +168,10 @@ def values(name, shape, model_type, gains, seed):
         x = (gain if name == "model.norm.weight" else 1.0) * (1.0 + 0.25 * noise) - offset
     elif name.endswith("bias"):
         x = 0.5 * noise
+    elif name.endswith("sinks"):
+        x = 2.0 * noise
+    elif "mlp.experts" in name:  # stored as (experts, in, out); large enough to meet the limit of the gates
+        x = noise * (3.0 if "gate_up" in name else 1.0) / np.sqrt(shape[-2])
     elif "conv1d" in name:
         x = 0.5 * noise
     elif "lm_head" in name:
@@ -166,7 +179,7 @@ def values(name, shape, model_type, gains, seed):
     elif "embed_tokens" in name:
         x = spread * noise
     else:
-        sharp = re.search(r"[qk]_proj|mlp\.gate\.|in_proj_[ab]\.", name)
+        sharp = re.search(r"[qk]_proj|mlp\.gate\.|mlp\.router\.|in_proj_[ab]\.", name)
         x = noise * (1.6 if sharp else 1.0) / np.sqrt(shape[-1])
     return torch.from_numpy(x.astype(np.float32))
 
@@ -210,6 +223,26 @@ def ternary(dense, linear_class):
     return packed, plain
 
 
+def mxfp4(dense):
+    """Splits `dense` into tensors with experts packed as gpt-oss packs them (`_blocks`, `_scales`), and their floats."""
+    table = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+    packed, plain = {}, {}
+    for n, w in dense.items():
+        if not n.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            packed[n] = plain[n] = w
+            continue
+        rows = w.float().transpose(1, 2).contiguous().numpy()  # (experts, out, in)
+        groups = rows.reshape(*rows.shape[:2], -1, 32)
+        exponent = np.floor(np.log2(np.abs(groups).max(-1))) - 2
+        unit = groups / np.exp2(exponent)[..., None]
+        codes = np.abs(unit[..., None] - table).argmin(-1).astype(np.uint8)
+        packed[n + "_blocks"] = torch.from_numpy(codes[..., ::2] | codes[..., 1::2] << 4)
+        packed[n + "_scales"] = torch.from_numpy((exponent + 127).astype(np.uint8))
+        values = (table[codes] * np.exp2(exponent)[..., None]).reshape(rows.shape).astype(np.float32)
+        plain[n] = torch.from_numpy(values).transpose(1, 2).contiguous()
+    return packed, plain
+
+
 def write_config(folder, config, options, dtype, quantization=None):
     config.architectures = [type(AutoModelForCausalLM.from_config(config)).__name__]
     config.save_pretrained(folder)
@@ -248,6 +281,14 @@ def load(folder):
         if type(m).__name__ == "BitLinear":
             m.dtype = torch.float32
     return model
+
+
+def load_dense(name, weights):
+    """The model with matrices that are not packed."""
+    with tempfile.TemporaryDirectory() as tmp:
+        config_for(name).save_pretrained(tmp)
+        save_file({n: t.float() for n, t in weights.items()}, f"{tmp}/model.safetensors", metadata={"format": "pt"})
+        return load(tmp)
 
 
 def fresh(model):
@@ -348,24 +389,26 @@ def build(name, folder, seed):
     if "bitnet" in options:
         weights, plain = ternary(dense, options["bitnet"])
         quantization = dict(BITNET, linear_class=options["bitnet"])
+    if "mxfp4" in options:
+        weights, plain = mxfp4(dense)
+        dense = plain
+        quantization = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                          "model.embed_tokens", "lm_head"])
     dtype = {"F16": "float16", "BF16": "bfloat16"}[options.get("stored", [("", "BF16")])[-1][1]]
     write_config(folder, config_for(name), options, dtype, quantization)
     write_weights(folder, weights, options.get("shards", 1))
     write_tokenizer(folder)
-    model = load(folder)
+    model = load_dense(name, plain) if "mxfp4" in options else load(folder)
     if not telling(model):
         return None
     note = options.get("note", "")
     if "bitnet" in options:
         record = golden(model, "activations rounded to 8 bits per token, as transformers runs a BitNet model")
         write_golden(folder / "golden-8bit-activations.json", record)
-        with tempfile.TemporaryDirectory() as tmp:
-            config_for(name).save_pretrained(tmp)
-            save_file({n: t.float() for n, t in plain.items()}, f"{tmp}/model.safetensors", metadata={"format": "pt"})
-            model = load(tmp)
+        model = load_dense(name, plain)
         if not telling(model):
             return None
-        note = "the same ternary weights as a plain Llama, activations not rounded"
+        note = "the same ternary weights as plain numbers, activations not rounded"
     write_golden(folder / "golden.json", golden(model, note, options.get("cached", False)))
     return model, dense
 

@@ -104,6 +104,15 @@ impl Shape {
     }
 }
 
+/// What attention reads beside the bank.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// `[T, heads * key_dim]`
+    pub q: &'a [f32],
+    /// `[heads]`: scores of one more position whose value is nothing.
+    pub sinks: Option<&'a [f32]>,
+}
+
 /// One attention op in one step.
 struct Run<'a> {
     isa: Isa,
@@ -111,11 +120,11 @@ struct Run<'a> {
     layout: &'a KvLayout,
     bank: &'a [u8],
     step: &'a Step<'a>,
-    q: &'a [f32],
+    inputs: Inputs<'a>,
     y: Parts<'a, f32>,
 }
 
-/// Computes `y` `[T, heads * value_dim]` from `q` `[T, heads * key_dim]` and the bank.
+/// Computes `y` `[T, heads * value_dim]` from its inputs and the bank.
 pub fn attention(
     team: &mut Team<'_>,
     isa: Isa,
@@ -123,11 +132,11 @@ pub fn attention(
     layout: &KvLayout,
     bank: &[u8],
     step: &Step<'_>,
-    q: &[f32],
+    inputs: Inputs<'_>,
     y: &mut [f32],
     memory: Memory<'_>,
 ) {
-    let run = Run { isa, shape, layout, bank, step, q, y: Parts::new(y) };
+    let run = Run { isa, shape, layout, bank, step, inputs, y: Parts::new(y) };
     let tiles = cut(step, shape.tile_rows(), memory.tiles);
     let tiles = &memory.tiles[..tiles];
     let heads = shape.keys.kv_heads;
@@ -248,10 +257,13 @@ impl Run<'_> {
         let (queries, width) = (s.total_running.len() / 2, padded(dim));
         for query in 0..tile.rows as usize * group {
             let row = tile.row as usize + query / group;
-            let at = (row * self.shape.op.heads + head * group + query % group) * dim;
+            let head = head * group + query % group;
+            let at = (row * self.shape.op.heads + head) * dim;
             // SAFETY: tile, head and query name one head of one row, which belongs to this chunk alone.
             let y = unsafe { self.y.part(at..at + dim) };
-            let inverse = s.total_running[queries + query].recip();
+            let (top, sum) = (s.total_running[query], s.total_running[queries + query]);
+            let sink = self.inputs.sinks.map_or(0.0, |sinks| (sinks[head] - top).exp());
+            let inverse = (sum + sink).recip();
             for (y, x) in y.iter_mut().zip(&s.total[query * width..]) {
                 *y = x * inverse;
             }
@@ -349,7 +361,7 @@ fn load_queries(run: &Run<'_>, tile: Tile, head: usize, s: &mut Scratch<'_>) {
     let width = run.shape.op.heads * dim;
     for row in 0..tile.rows as usize {
         let at = (tile.row as usize + row) * width + head * group * dim;
-        s.q[row * group * dim..(row + 1) * group * dim].copy_from_slice(&run.q[at..at + group * dim]);
+        s.q[row * group * dim..(row + 1) * group * dim].copy_from_slice(&run.inputs.q[at..at + group * dim]);
     }
     if run.layout.kv == KvType::Q4_0 {
         s.q[..tile.rows as usize * group * dim].chunks_exact_mut(dim).for_each(rotate);

@@ -157,12 +157,19 @@ impl<'a> View<'a> {
         self.step.sequences[sequence].state as usize * self.sizes.slot + self.sizes.states[layer]
     }
 
-    /// The operand of columns `columns` of row `row`.
+    /// The operand of columns `columns` of row `row`, or of the first of them: up to the end of a slot.
     fn operand(&self, with: Operand, row: usize, columns: &Range<usize>) -> &'a [f32] {
         match with {
             Operand::None => &[],
             Operand::Vector(index) => &self.vector(index)[columns.clone()],
             Operand::Buf(buf) => &self.read(buf, row..row + 1)[columns.clone()],
+            Operand::OfExpert { vector, route, width } => {
+                let (slot, first) = (columns.start / width, columns.start % width);
+                let route = self.read(route, row..row + 1);
+                let expert = route[route.len() / 2 + slot] as usize;
+                let end = width.min(first + columns.len());
+                &self.vector(vector)[expert * width..][first..end]
+            }
         }
     }
 
@@ -172,9 +179,15 @@ impl<'a> View<'a> {
     /// They belong to this chunk.
     unsafe fn apply(&self, op: Pointwise, to: Buf, with: Operand, row: usize, columns: &Range<usize>) {
         let start = self.range(to, row..row + 1).start;
-        // SAFETY: passed on.
-        let y = unsafe { self.arena.part(start + columns.start..start + columns.end) };
-        pointwise::apply(self.isa, op, y, self.operand(with, row, columns));
+        let mut columns = columns.clone();
+        while !columns.is_empty() {
+            let x = self.operand(with, row, &columns);
+            let end = if x.is_empty() { columns.end } else { columns.start + x.len() };
+            // SAFETY: passed on.
+            let y = unsafe { self.arena.part(start + columns.start..start + end) };
+            pointwise::apply(self.isa, op, y, x);
+            columns.start = end;
+        }
     }
 }
 
@@ -292,9 +305,9 @@ impl<'a> Exec<'a> {
             Task::ExpertMatmul { route, used, experts, own_inputs, products } => {
                 self.expert_matmul(*route, *used, *experts, *own_inputs, products);
             }
-            Task::Attention { q, k, v, y, shape, turn_q, turn_k } => {
+            Task::Attention { q, k, v, y, shape, sinks, turn_q, turn_k } => {
                 self.keep_keys([*q, *k, *v], shape, [turn_q.as_ref(), turn_k.as_ref()]);
-                self.attention(*q, *y, shape);
+                self.attention(*q, *y, *sinks, shape);
             }
             Task::ShortConv { x, y, vector, state } => self.short_conv(*x, *y, *vector, *state),
             Task::GatedDelta { q, k, v, decay, beta, y, op } => {
@@ -535,7 +548,7 @@ impl<'a> Exec<'a> {
         );
     }
 
-    fn attention(&mut self, q: Buf, y: Buf, shape: &attention::Shape) {
+    fn attention(&mut self, q: Buf, y: Buf, sinks: Option<usize>, shape: &attention::Shape) {
         let view = self.view();
         let sizes = self.sizes;
         // SAFETY: the caller alone runs; results, scratch and parts lie apart, and the bank is only read.
@@ -548,8 +561,8 @@ impl<'a> Exec<'a> {
             )
         };
         let memory = attention::Memory { tiles: self.tiles, scratch, scratch_len: sizes.scratch_len, parts };
-        let queries = view.all(q);
-        attention::attention(&mut self.team, self.isa, shape, &sizes.kv, bank, self.step, queries, y, memory);
+        let inputs = attention::Inputs { q: view.all(q), sinks: sinks.map(|sinks| view.vector(sinks)) };
+        attention::attention(&mut self.team, self.isa, shape, &sizes.kv, bank, self.step, inputs, y, memory);
     }
 
     fn short_conv(&mut self, x: Buf, y: Buf, vector: usize, layer: usize) {

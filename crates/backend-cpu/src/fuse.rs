@@ -207,7 +207,8 @@ impl<'a> Builder<'a> {
             | Op::Scale(_)
             | Op::Activate(_)
             | Op::Gated(_)
-            | Op::SoftCap(_) => self.pointwise(value),
+            | Op::SoftCap(_)
+            | Op::ExpertBias { .. } => self.pointwise(value),
             Op::RmsNorm { eps } => self.rms_norm(value, *eps),
             Op::L2Norm { group, eps } => {
                 let x = self.buf(input(0));
@@ -319,6 +320,7 @@ impl<'a> Builder<'a> {
 
     fn attention(&mut self, value: Value, a: &nibble_graph::Attention) {
         let inputs = self.value(value).inputs.clone();
+        let sinks = self.value(value).weights.first().map(|&w| self.vector(w, false));
         let [q, k, v] = [0, 1, 2].map(|i| self.buf(inputs[i]));
         let mut turn = |input: Value| {
             let Op::Rope(rope) = &self.value(input).op else { return None };
@@ -335,7 +337,7 @@ impl<'a> Builder<'a> {
         }
         let y = self.fresh(value);
         let shape = attention::Shape { op: a.clone(), keys: self.graph.kv_layers[a.cache] };
-        self.push(Task::Attention { q, k, v, y, shape, turn_q, turn_k });
+        self.push(Task::Attention { q, k, v, y, shape, sinks, turn_q, turn_k });
     }
 
     /// An element-wise node as an op, with its second operand.
@@ -344,6 +346,10 @@ impl<'a> Builder<'a> {
         let either = || if node.inputs[0] == first { other(1) } else { other(0) };
         Some(match node.op {
             Op::Bias => (Pointwise::Add, None, Operand::Vector(self.vector(node.weights[0], false))),
+            Op::ExpertBias { used } if node.inputs[0] == first => {
+                let (vector, route) = (self.vector(node.weights[0], false), self.buf(node.inputs[1]));
+                (Pointwise::Add, None, Operand::OfExpert { vector, route, width: node.width / used })
+            }
             Op::Gain => {
                 let vector = self.vector(node.weights[0], false);
                 match self.program.vectors[vector][..] {
@@ -376,7 +382,7 @@ impl<'a> Builder<'a> {
                 },
                 None => with,
             };
-            if plain && with != Operand::None {
+            if plain && !matches!(with, Operand::None | Operand::OfExpert { .. }) {
                 break;
             }
             actions.push(Action::Apply { op, to, with });

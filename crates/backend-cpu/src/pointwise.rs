@@ -82,6 +82,8 @@ unsafe fn apply_to<L: Lanes>(op: Pointwise, y: &mut [f32], x: &[f32]) {
                 Activation::Relu2 => each!(L, y, x, |v, _w| relu2::<L>(v)),
                 Activation::GeluTanh => each!(L, y, x, |v, _w| gelu::<L>(v)),
                 Activation::Softplus => softplus(y),
+                Activation::OssGate => each!(L, y, x, |v, _w| oss_gate::<L>(v)),
+                Activation::OssUp => each!(L, y, x, |v, _w| oss_up::<L>(v)),
             },
             Pointwise::Gated(a) => match a {
                 Activation::Silu => each!(L, y, x, |v, w| v.mul(sigmoid(v)).mul(w)),
@@ -93,6 +95,8 @@ unsafe fn apply_to<L: Lanes>(op: Pointwise, y: &mut [f32], x: &[f32]) {
                     softplus(y);
                     each!(L, y, x, |v, w| v.mul(w));
                 }
+                Activation::OssGate => each!(L, y, x, |v, w| oss_gate::<L>(v).mul(w)),
+                Activation::OssUp => each!(L, y, x, |v, w| oss_up::<L>(v).mul(w)),
             },
         }
     }
@@ -119,6 +123,28 @@ unsafe fn gelu<L: Lanes>(x: L) -> L {
         let inner = cube.mul(L::splat(0.044_715)).add(x).mul(L::splat(0.797_884_6));
         x.mul(L::splat(0.5)).mul(tanh(inner).add(L::splat(1.0)))
     }
+}
+
+/// The smaller one of `x` and `limit`, or `x` if that is no number.
+#[inline(always)]
+unsafe fn at_most<L: Lanes>(x: L, limit: f32) -> L {
+    // SAFETY: as in `apply_to`.
+    unsafe { L::splat(0.0).sub(L::splat(-limit).max(L::splat(0.0).sub(x))) }
+}
+
+#[inline(always)]
+unsafe fn oss_gate<L: Lanes>(x: L) -> L {
+    // SAFETY: as in `apply_to`.
+    unsafe {
+        let x = at_most(x, 7.0);
+        x.mul(sigmoid(x.mul(L::splat(1.702))))
+    }
+}
+
+#[inline(always)]
+unsafe fn oss_up<L: Lanes>(x: L) -> L {
+    // SAFETY: as in `apply_to`.
+    unsafe { L::splat(-7.0).max(at_most(x, 7.0)).add(L::splat(1.0)) }
 }
 
 /// `1 / (1 + exp(-x))`, by way of the exponential of `-|x|`.
@@ -149,6 +175,8 @@ mod tests {
             Activation::Sigmoid => 1.0 / (1.0 + (-y).exp()),
             Activation::Softplus => y.exp().ln_1p(),
             Activation::Tanh => y.tanh(),
+            Activation::OssGate => y.min(7.0) / (1.0 + (-1.702 * y.min(7.0)).exp()),
+            Activation::OssUp => 1.0 + y.clamp(-7.0, 7.0),
         };
         match op {
             Pointwise::Add => y + x,
@@ -162,7 +190,7 @@ mod tests {
 
     fn all() -> Vec<Pointwise> {
         use Activation::*;
-        let each = [Silu, GeluTanh, Relu2, Sigmoid, Softplus, Tanh];
+        let each = [Silu, GeluTanh, Relu2, Sigmoid, Softplus, Tanh, OssGate, OssUp];
         let mut ops = vec![Pointwise::Add, Pointwise::Mul, Pointwise::Scale(0.3), Pointwise::SoftCap(5.0)];
         ops.extend(each.map(Pointwise::Activate));
         ops.extend(each.map(Pointwise::Gated));

@@ -75,6 +75,15 @@ pub enum Operand {
     Vector(usize),
     /// Row by row.
     Buf(Buf),
+    /// For each slot of a row the row of its expert.
+    OfExpert {
+        /// `[E, width]`: an index into [`Program::vectors`].
+        vector: usize,
+        /// Who the experts are.
+        route: Buf,
+        /// Numbers of a slot.
+        width: usize,
+    },
 }
 
 /// A step of the little program that a chunk of a task runs on its columns.
@@ -190,6 +199,7 @@ pub enum Task {
         v: Buf,
         y: Buf,
         shape: attention::Shape,
+        sinks: Option<usize>,
         turn_q: Option<Turn>,
         turn_k: Option<Turn>,
     },
@@ -259,7 +269,13 @@ impl Task {
         let of_actions = |actions: &[Action]| -> Vec<Buf> {
             let of = |a: &Action| match *a {
                 Action::Multiply { to, .. } => vec![to],
-                Action::Apply { to, with: Operand::Buf(with), .. } => vec![to, with],
+                Action::Apply {
+                    to,
+                    with: Operand::Buf(with) | Operand::OfExpert { route: with, .. },
+                    ..
+                } => {
+                    vec![to, with]
+                }
                 Action::Apply { to, .. } => vec![to],
             };
             actions.iter().flat_map(of).collect()

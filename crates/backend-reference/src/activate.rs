@@ -15,6 +15,8 @@ pub fn activation(f: Activation, x: f64) -> f64 {
         Activation::Softplus if x > 20.0 => x,
         Activation::Softplus => x.exp().ln_1p(),
         Activation::Tanh => x.tanh(),
+        Activation::OssGate => x.min(7.0) / (1.0 + (-1.702 * x.min(7.0)).exp()),
+        Activation::OssUp => 1.0 + x.clamp(-7.0, 7.0),
     }
 }
 
@@ -57,6 +59,10 @@ mod tests {
             (Activation::Softplus, 1000.0, 1000.0),
             (Activation::Softplus, -1000.0, 0.0),
             (Activation::Tanh, 0.5, 0.462_117_157_260_010),
+            (Activation::OssGate, 1.0, 0.845_795_765_932_82),
+            (Activation::OssGate, 99.0, 6.999953128303318),
+            (Activation::OssUp, -99.0, -6.0),
+            (Activation::OssUp, 2.5, 3.5),
         ] {
             assert!((activation(f, x) - expected).abs() < 1e-12, "{f:?}({x}) = {}", activation(f, x));
         }

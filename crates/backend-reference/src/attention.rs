@@ -13,8 +13,9 @@ pub struct Heads {
 }
 
 /// Attention of the row `q` (`[heads * key_dim]`), which is the last of `keys` (`[P, kv_heads * key_dim]`) and
-/// `values` (`[P, kv_heads * value_dim]`), oldest first. `y` is `[heads * value_dim]`.
-pub fn attention(q: &[f32], keys: &[f32], values: &[f32], h: &Heads, y: &mut [f32]) {
+/// `values` (`[P, kv_heads * value_dim]`), oldest first. `sinks` (`[heads]`) are scores of one more position, whose value
+/// is nothing. `y` is `[heads * value_dim]`.
+pub fn attention(q: &[f32], keys: &[f32], values: &[f32], sinks: Option<&[f32]>, h: &Heads, y: &mut [f32]) {
     let KvLayer { kv_heads, key_dim, value_dim } = h.kv;
     let a = &h.attention;
     let positions = keys.len() / (kv_heads * key_dim);
@@ -29,8 +30,9 @@ pub fn attention(q: &[f32], keys: &[f32], values: &[f32], h: &Heads, y: &mut [f3
             a.soft_cap.map(f64::from).map_or(score, |cap| cap * (score / cap).tanh())
         };
         let scores: Vec<f64> = (first..positions).map(score).collect();
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let mut total = 0.0;
+        let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| sinks[head].into());
+        let max = scores.iter().copied().fold(sink, f64::max);
+        let mut total = (sink - max).exp();
         let mut sums = vec![0.0f64; value_dim];
         for (p, score) in (first..positions).zip(scores) {
             let weight = (score - max).exp();
@@ -59,23 +61,23 @@ mod tests {
     fn a_window_sees_the_last_positions_and_the_rows_own() {
         let positions: Vec<f32> = (0..=10).map(|p| p as f32).collect();
         let mut y = [0.0];
-        attention(&[1.0], &[0.0; 11], &positions, &heads(1, 1, Some(4), None), &mut y);
+        attention(&[1.0], &[0.0; 11], &positions, None, &heads(1, 1, Some(4), None), &mut y);
         assert_eq!(y, [8.5], "mean of 7 to 10");
-        attention(&[1.0], &[0.0; 11], &positions, &heads(1, 1, Some(99), None), &mut y);
+        attention(&[1.0], &[0.0; 11], &positions, None, &heads(1, 1, Some(99), None), &mut y);
         assert_eq!(y, [5.0], "a window longer than the sequence sees all");
     }
 
     #[test]
     fn consecutive_heads_share_a_key_head() {
         let mut y = [0.0; 4];
-        attention(&[1.0; 4], &[0.0, 0.0], &[5.0, 7.0], &heads(4, 2, None, None), &mut y);
+        attention(&[1.0; 4], &[0.0, 0.0], &[5.0, 7.0], None, &heads(4, 2, None, None), &mut y);
         assert_eq!(y, [5.0, 5.0, 7.0, 7.0]);
     }
 
     #[test]
     fn scores_are_capped_before_the_softmax() {
         let mut y = [0.0];
-        attention(&[1.0], &[0.0, 1e6], &[0.0, 1.0], &heads(1, 1, None, Some(2.0)), &mut y);
+        attention(&[1.0], &[0.0, 1e6], &[0.0, 1.0], None, &heads(1, 1, None, Some(2.0)), &mut y);
         let expected = 1.0 / (1.0 + (-2f32).exp());
         assert!((y[0] - expected).abs() < 1e-6, "{y:?}");
     }
@@ -83,7 +85,15 @@ mod tests {
     #[test]
     fn huge_scores_do_not_overflow() {
         let mut y = [0.0];
-        attention(&[1.0], &[3e4, 3e4], &[1.0, 3.0], &heads(1, 1, None, None), &mut y);
+        attention(&[1.0], &[3e4, 3e4], &[1.0, 3.0], None, &heads(1, 1, None, None), &mut y);
         assert_eq!(y, [2.0]);
+    }
+
+    #[test]
+    fn a_sink_takes_its_share_and_gives_nothing() {
+        let mut y = [0.0; 2];
+        let sinks = [3f32.ln(), 1e4];
+        attention(&[1.0; 2], &[0.0], &[8.0], Some(&sinks), &heads(2, 1, None, None), &mut y);
+        assert!((y[0] - 2.0).abs() < 1e-6 && y[1] == 0.0, "{y:?}");
     }
 }

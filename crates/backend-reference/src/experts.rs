@@ -29,6 +29,18 @@ pub fn expert_matmul(x: &[f32], route: &[f32], used: usize, weight: &Encoded, y:
     }
 }
 
+/// `y` (`[T, used * D]`): `x` plus, for each slot of each row, the row of its expert in `weight` (`[E, D]`).
+pub fn expert_bias(x: &[f32], route: &[f32], used: usize, weight: &[f32], y: &mut [f32]) {
+    let rows = route.len() / (2 * used);
+    let width = y.len() / (rows * used).max(1);
+    for (slot, (x, y)) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
+        let expert = route[(2 * (slot / used) + 1) * used + slot % used] as usize;
+        for ((y, x), w) in y.iter_mut().zip(x).zip(&weight[expert * width..]) {
+            *y = x + w;
+        }
+    }
+}
+
 /// The parts of each row of `x` (`[T, used * D]`) summed with their weights in `route`, in slot order; `y` is `[T, D]`.
 pub fn combine(x: &[f32], route: &[f32], used: usize, y: &mut [f32]) {
     let rows = route.len() / (2 * used);
@@ -65,5 +77,8 @@ mod tests {
         let mut sums = [0.0; 2];
         combine(&y, &route, 2, &mut sums);
         assert_eq!(sums, [80.0, 336.0]);
+        let mut biased = [0.0; 4];
+        expert_bias(&y, &route, 2, &[0.5, 1.5, 2.5], &mut biased);
+        assert_eq!(biased, [98.5, 64.5, 193.5, 386.5]);
     }
 }

@@ -27,7 +27,7 @@ pub use attention::{Heads, attention};
 pub use columns::columns;
 pub use elementwise::{add, bias, gain, mul, scale};
 pub use embed::embed;
-pub use experts::{combine, expert_matmul};
+pub use experts::{combine, expert_bias, expert_matmul};
 pub use gated_delta::gated_delta;
 pub use kv::{hadamard, round_kv};
 pub use l2_norm::l2_norm;

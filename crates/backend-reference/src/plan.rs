@@ -1,9 +1,9 @@
 //! Whole graphs, op after op.
 
 use crate::{
-    Heads, activate, add, attention, bias, columns, combine, embed, expert_matmul, gain, gated, gated_delta,
-    hadamard, l2_norm, matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice, soft_cap,
-    wanted,
+    Heads, activate, add, attention, bias, columns, combine, embed, expert_bias, expert_matmul, gain, gated,
+    gated_delta, hadamard, l2_norm, matmul, mul, rms_norm, rope, round_kv, route, scale, short_conv, slice,
+    soft_cap, wanted,
 };
 use nibble_backend::{
     Backend, Category, Device, Error, KvType, Limits, Memory, PAGE_LEN, Plan, Span, Step, Tracer,
@@ -145,7 +145,7 @@ impl ReferencePlan {
             }
             Op::Attention(a) => {
                 let heads = Heads { attention: a.clone(), kv: self.graph.kv_layers[a.cache] };
-                self.attend(&heads, inputs, step, y);
+                self.attend(&heads, inputs, weights.first().copied(), step, y);
             }
             Op::ShortConv { state } => {
                 let (input, weight) = (inputs[0].0 as usize, weights[0].0 as usize);
@@ -173,13 +173,21 @@ impl ReferencePlan {
                 route(x(0), width(0), bias, r, y);
             }
             Op::ExpertMatmul { used } => expert_matmul(x(0), x(1), *used, encoded(0), y),
+            Op::ExpertBias { used } => expert_bias(x(0), x(1), *used, numbers(0), y),
             Op::Combine { used } => combine(x(0), x(1), *used, y),
             Op::Wanted => wanted(x(0), width(0), step.wanted, y),
         }
     }
 
     /// Keeps the keys and values of all rows, then lets each row see those of its sequence up to itself.
-    fn attend(&mut self, heads: &Heads, inputs: &[Value], step: &Step<'_>, y: &mut [f32]) {
+    fn attend(
+        &mut self,
+        heads: &Heads,
+        inputs: &[Value],
+        sinks: Option<WeightId>,
+        step: &Step<'_>,
+        y: &mut [f32],
+    ) {
         let layer = heads.kv;
         let (key_width, value_width) = (layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim);
         let kv = self.limits.kv;
@@ -196,6 +204,7 @@ impl ReferencePlan {
         let (q_width, y_width) =
             (heads.attention.heads * layer.key_dim, heads.attention.heads * layer.value_dim);
         let q = self.value(inputs[0]).chunks_exact(q_width);
+        let sinks = sinks.map(|id| self.small[id.0 as usize].as_slice());
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (row, (q, y)) in q.zip(y.chunks_exact_mut(y_width)).enumerate() {
             if row == 0 || step.sequence[row - 1] != step.sequence[row] {
@@ -208,7 +217,7 @@ impl ReferencePlan {
                 keys.extend_from_slice(&bank.keys[at * key_width..(at + 1) * key_width]);
                 values.extend_from_slice(&bank.values[at * value_width..(at + 1) * value_width]);
             }
-            attention(q, &keys, &values, heads, y);
+            attention(q, &keys, &values, sinks, heads, y);
         }
     }
 

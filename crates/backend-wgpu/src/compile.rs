@@ -177,6 +177,14 @@ impl Builder<'_> {
                 let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
                 self.push(value, y, vec![call(shader, slots, vec![], grid)]);
             }
+            Op::ExpertBias { used } => {
+                let (x, route) = (self.slot(input(0)), self.slot(input(1)));
+                let bias = self.vector(node.weights[0]);
+                let y = self.fresh(value);
+                let shader = combine::expert_bias(*used);
+                let slots = vec![x, route, bias, y];
+                self.push(value, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
+            }
             Op::Combine { used } => {
                 let (x, route) = (self.slot(input(0)), self.slot(input(1)));
                 let y = self.fresh(value);
@@ -369,14 +377,15 @@ impl Builder<'_> {
         let few = limits.rows.min(FEW);
         let [sums, stats] = [bank.layer.value_dim * 4, 8]
             .map(|bytes| self.add_slot(Content::Value, (few * a.heads * bytes).saturating_mul(runs)));
+        let sinks = self.value(value).weights.first().map(|&w| self.vector(w));
         let attend = |how: Runs| {
             let (ends, z) = match how {
                 Runs::Apart => (vec![sums, stats], runs as u32),
-                _ => (vec![y], 1),
+                _ => ([y].into_iter().chain(sinks).collect(), 1),
             };
             let slots = [rows, sequences, pages, q, keys, values].into_iter().chain(ends).collect();
             let grid = [Dim::Fixed(groups), Dim::Rows(1, 1), Dim::Fixed(z)];
-            call(attention::attend(a, &bank, how), slots, ints([runs]), grid)
+            call(attention::attend(a, &bank, how, sinks.is_some()), slots, ints([runs]), grid)
         };
         // For few rows the result is rounded at once if products alone read it.
         let codes = layer.value_dim.is_multiple_of(32) && self.readers(value) == [true, false];
@@ -390,8 +399,8 @@ impl Builder<'_> {
             vec![y]
         };
         let join = call(
-            attention::join(a, &bank, codes, self.options.strict),
-            [rows, sums, stats].into_iter().chain(ends).collect(),
+            attention::join(a, &bank, codes, self.options.strict, sinks.is_some()),
+            [rows, sums, stats].into_iter().chain(ends).chain(sinks).collect(),
             ints([runs]),
             [Dim::Fixed(a.heads as u32), Dim::Rows(1, 1), Dim::Fixed(1)],
         );
@@ -404,9 +413,10 @@ impl Builder<'_> {
             vec![Variant { most: few, dense: 0, calls: vec![write.clone(), attend(Runs::Apart), join] }];
         let tiles = self.coop(1).pop().map(|(_, tiles)| tiles);
         if let Some((tiles, rows_each)) = tiles.and_then(|t| Some((t, attention_tiles::rows(&bank, &t)?))) {
-            let slots = vec![rows, sequences, pages, q, keys, values, y];
+            let slots = [rows, sequences, pages, q, keys, values, y].into_iter().chain(sinks).collect();
             let grid = [Dim::Fixed(a.heads as u32), Dim::Rows(1, rows_each as u32), Dim::Fixed(1)];
-            let attend = call(attention_tiles::attend(a, &bank, &tiles), slots, vec![], grid);
+            let attend =
+                call(attention_tiles::attend(a, &bank, &tiles, sinks.is_some()), slots, vec![], grid);
             let calls = vec![write.clone(), attend];
             variants.push(Variant { most: usize::MAX, dense: DENSE, calls });
         }

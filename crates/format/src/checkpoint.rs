@@ -116,23 +116,26 @@ impl Checkpoint {
         self.split_gate_up()
     }
 
-    /// Takes the gates and the ups of experts that are stored in one tensor `[E, 2 * F, D]` apart, without copying.
+    /// Takes the gates and the ups of experts that are stored in one tensor `[E, 2 * F, D]` apart, and their biases
+    /// `[E, 2 * F]`, without copying.
     fn split_gate_up(&mut self) -> Result<(), Error> {
         let fused: Vec<String> =
-            self.tensors.keys().filter(|n| n.ends_with(".moe.gate_up")).cloned().collect();
+            self.tensors.keys().filter(|n| n.contains(".moe.gate_up")).cloned().collect();
         for name in fused {
             let (Some(tensor), Some(file_name)) = (self.tensors.remove(&name), self.file_names.remove(&name))
             else {
                 continue;
             };
             let place = |problem: Problem| problem.at(format!("tensor `{file_name}`"));
-            let &[experts, rows, row_len] = tensor.shape().dims() else {
-                return Err(place(Problem::expected("shape [experts, 2 * width, in]", tensor.shape())));
+            let shape = tensor.shape();
+            let &[experts, rows, ref inner @ ..] = shape.dims() else {
+                return Err(place(Problem::expected("shape [experts, 2 * width, in]", shape)));
             };
             if rows % 2 != 0 || tensor.parts().len() != 1 {
                 return Err(place(Problem::expected("as many rows for gates as for ups", rows)));
             }
-            let (half, bytes) = (Shape::from([rows / 2, row_len]), &tensor.parts()[0]);
+            let half = Shape::new(&[&[rows / 2], inner].concat()).ok_or_else(|| place(Problem::Overflow))?;
+            let bytes = &tensor.parts()[0];
             let len = bytes.len() / experts / 2;
             for (which, part) in ["gate", "up"].into_iter().enumerate() {
                 let matrices: Result<Vec<_>, _> = (0..experts)
@@ -140,6 +143,7 @@ impl Checkpoint {
                     .map(|at| Encoded::new(&file_name, half, tensor.codec(), bytes.slice(at..at + len)))
                     .collect();
                 let stack = Encoded::stack(&matrices?).ok_or_else(|| place(Problem::Overflow))?;
+                let stack = if tensor.is_owned() { stack.owned() } else { stack };
                 self.insert(name.replace("gate_up", part), file_name.clone(), stack)?;
             }
         }

@@ -1,7 +1,7 @@
 //! A Hugging Face directory: `config.json` beside `model.safetensors` or its shards, whatever packs the matrices.
 
 use crate::{
-    Checkpoint, Container, Error, OpenOptions, Problem, TokenizerSource,
+    Checkpoint, Container, Error, OpenOptions, Problem, TokenizerSource, gpt_oss,
     hf_config::Config,
     map,
     names::{self, Meaning},
@@ -93,7 +93,7 @@ fn checkpoint(
     let lent = shards.iter().map(Shard::lend).collect::<Result<Vec<_>, _>>()?;
     let tensors = Tensors { by_name: by_name(&shards, &lent)? };
     config.norms_minus_one &= !has_mlx_convolutions(&tensors);
-    let (modules, plain) = modules(&tensors, scheme.as_ref())?;
+    let (modules, mut plain) = modules(&tensors, scheme.as_ref())?;
     let mut experts = BTreeMap::new();
     let mut pieces = Vec::new();
     for name in modules {
@@ -109,6 +109,12 @@ fn checkpoint(
                 }
             },
         }
+    }
+    for name in plain.extract_if(.., |name| gpt_oss::is_turned(name, &config.architecture)) {
+        let module = Module { name, tensors: &tensors, codecs };
+        let piece = gpt_oss::piece(&module).map_err(|p| p.at(format!("tensor `{name}`")))?;
+        let meaning = names::from_hf(name, &config.architecture, layers);
+        pieces.push((name, meaning, vec![(String::new(), piece)]));
     }
     check_budget(&pieces, options)?;
     for (name, meaning, found) in pieces {

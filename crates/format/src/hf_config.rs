@@ -18,9 +18,11 @@ static ARCHITECTURES: &[(&str, &str, &str)] = &[
     ("Qwen2", "qwen2", "qwen2"),
     ("Qwen3", "qwen3", "qwen3"),
     ("Qwen3Moe", "qwen3_moe", "qwen3moe"),
+    ("BitNet", "bitnet", "bitnet"),
     ("Gemma2", "gemma2", "gemma2"),
     ("Gemma3", "gemma3_text", "gemma3"),
     ("Gemma3", "gemma3", "gemma3"),
+    ("GptOss", "gpt_oss", "gpt-oss"),
     ("Qwen3_5", "qwen3_5_text", "qwen35"),
     ("Qwen3_5", "qwen3_5", "qwen35"),
     ("Qwen3_5Moe", "qwen3_5_moe_text", "qwen35moe"),
@@ -47,6 +49,8 @@ static SAME_VALUE: &[(&str, &str)] = &[
     ("num_experts", "expert_count"),
     ("num_local_experts", "expert_count"),
     ("num_experts_per_tok", "expert_used_count"),
+    ("swiglu_alpha", "swiglu_alpha"),
+    ("swiglu_limit", "swiglu_limit"),
     ("moe_intermediate_size", "expert_feed_forward_length"),
     ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
     ("norm_topk_prob", "expert_weights_norm"),
@@ -141,7 +145,7 @@ impl Config {
         let types = match self.text.get("layer_types") {
             Some(Json::Array(list)) => self.layer_types(list, layers)?,
             _ => match self.architecture.as_str() {
-                "gemma2" => every(layers, 2, "sliding"),
+                "gemma2" | "gpt-oss" => every(layers, 2, "sliding"),
                 "gemma3" => every(layers, self.find("sliding_window_pattern")?.unwrap_or(6), "sliding"),
                 "qwen35" | "qwen35moe" | "qwen3next" => {
                     every(layers, self.find("full_attention_interval")?.unwrap_or(4), "linear")
@@ -155,6 +159,9 @@ impl Config {
         };
         m.set("attention.layer_types", types);
         if m.usize_or("expert_count", 0).map_err(in_config)? > 0 {
+            if let Some(width) = m.get("feed_forward_length").cloned() {
+                m.set_default("expert_feed_forward_length", width); // where no expert differs from the others
+            }
             let dense: HashSet<usize> = self.find("mlp_only_layers")?.unwrap_or_default();
             let step = self.find::<usize>("decoder_sparse_step")?.unwrap_or(1).max(1);
             let sparse = |layer: usize| !dense.contains(&layer) && (layer + 1).is_multiple_of(step);
@@ -349,6 +356,15 @@ fn defaults(class: &str) -> Map<String, Json> {
         "Qwen3Moe" => json!({"hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
             "use_sliding_window": false, "sliding_window": 4096, "num_key_value_heads": 4, "num_experts": 128,
             "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": false}),
+        "BitNet" => json!({"hidden_act": "relu2", "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
+            "num_key_value_heads": 5, "vocab_size": 128_256, "max_position_embeddings": 2048,
+            "rope_theta": 500_000.0}),
+        "GptOss" => json!({"rms_norm_eps": 1e-5, "tie_word_embeddings": false, "num_hidden_layers": 36,
+            "num_local_experts": 128, "num_experts_per_tok": 4, "hidden_size": 2880, "intermediate_size": 2880,
+            "head_dim": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "sliding_window": 128,
+            "max_position_embeddings": 131_072, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                "truncate": false, "original_max_position_embeddings": 4096, "rope_theta": 150_000.0}}),
         "Gemma2" => {
             json!({"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "vocab_size": 256_000,
             "tie_word_embeddings": true, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,

@@ -18,6 +18,7 @@
 //! | `hidden_act` | `silu`, `gelu_pytorch_tanh`, ... as Hugging Face spells it |
 //! | `expert_layers` | booleans, one a layer: has experts; absent if there are none |
 //! | `expert_weights_norm` | whether the weights of the chosen experts are made to sum to 1 |
+//! | `swiglu_alpha`, `swiglu_limit` | gpt-oss: what its gates were trained with |
 //! | `vocab_size` | rows of the embedding |
 //! | `tie_word_embeddings` | whether the head is the embedding; what counts is whether the tensor `head` is there |
 //! | `ssm.conv_kernel`, `.state_size`, `.group_count`, `.time_step_rank`, `.inner_size` | gated delta net: kernel, width of a key head, key heads, value heads, width of all value heads |
@@ -47,8 +48,7 @@ pub(crate) fn complete_gguf(m: &mut Metadata, architecture: &str, vocab: Option<
     }
     gguf_rope(m, architecture)?;
     gguf_tokens(m)?;
-    let gemma = architecture.starts_with("gemma");
-    m.set_default("hidden_act", if gemma { "gelu_pytorch_tanh" } else { "silu" });
+    m.set_default("hidden_act", hidden_act(architecture));
     if architecture == "qwen3moe" || architecture == "qwen35moe" {
         m.set_default("expert_weights_norm", true);
     }
@@ -100,9 +100,19 @@ fn rope_layout(architecture: &str) -> Option<&'static str> {
     SPLIT.iter().any(|name| architecture.starts_with(name)).then_some("split")
 }
 
+/// The activation of an architecture, of which GGUF files say nothing. Files named `bitnet` hold the first such models;
+/// those of Microsoft have names of their own.
+fn hidden_act(architecture: &str) -> &'static str {
+    match architecture {
+        "bitnet-25" | "bitnet-b1.58" => "relu2",
+        gemma if gemma.starts_with("gemma") => "gelu_pytorch_tanh",
+        _ => "silu",
+    }
+}
+
 fn gguf_layers(m: &mut Metadata, architecture: &str, layers: usize) -> Result<(), Error> {
     match architecture {
-        "gemma2" => m.set_default("attention.layer_types", every(layers, 2, "sliding")),
+        "gemma2" | "gpt-oss" => m.set_default("attention.layer_types", every(layers, 2, "sliding")),
         "gemma3" => m.set_default("attention.layer_types", every(layers, 6, "sliding")),
         "qwen35" | "qwen35moe" | "qwen3next" => {
             let types = match m.find_bools("attention.recurrent_layers")? {
@@ -145,6 +155,9 @@ fn gguf_rope(m: &mut Metadata, architecture: &str) -> Result<(), Error> {
         let local = m.find_f32("rope.freq_base_swa")?.unwrap_or(10000.0);
         m.set_default("rope.local.freq_base", local);
         m.set_default("rope.freq_base", 1e6);
+    }
+    if architecture == "gpt-oss" {
+        m.set_default("rope.scaling.truncate", false); // files do not say it
     }
     if let Some(scale) = m.find_f32("rope.scale_linear")?.filter(|&s| s != 0.0) {
         m.set_default("rope.scaling.factor", scale);

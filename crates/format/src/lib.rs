@@ -17,6 +17,7 @@ mod exl2;
 mod exl3;
 mod fp8;
 pub mod gguf;
+mod gpt_oss;
 mod gptq;
 mod hf_config;
 mod keys;

@@ -5,7 +5,7 @@
 //! Source: transformers, `integrations/mxfp4.py`.
 
 use crate::{
-    Checkpoint, Container, Error, OpenOptions, Problem, directory, mlx,
+    Checkpoint, Container, Error, OpenOptions, Problem, directory, gpt_oss, mlx,
     repack::{Piece, Repack},
     scheme::{Module, Pieces, Scheme},
 };
@@ -22,7 +22,7 @@ impl Container for Mxfp4 {
     }
 
     fn about(&self) -> &'static str {
-        "`quant_method` `mxfp4`: experts as gpt-oss keeps them (that architecture is not there yet)"
+        "`quant_method` `mxfp4`: experts as gpt-oss keeps them"
     }
 
     fn recognizes(&self, path: &Path, head: Option<&[u8]>) -> bool {
@@ -72,7 +72,7 @@ fn gates_first<'a>(weight: Piece<'a>, rows: usize) -> Result<Piece<'a>, Problem>
         let row_bytes = out.len() / wanted.len().max(1);
         for (row, out) in wanted.zip(out.chunks_exact_mut(row_bytes)) {
             let (matrix, row) = (row / rows, row % rows);
-            let from = matrix * rows + if row < rows / 2 { 2 * row } else { 2 * (row - rows / 2) + 1 };
+            let from = matrix * rows + gpt_oss::gates_first(row, rows);
             fill(from..from + 1, out)?;
         }
         Ok(())

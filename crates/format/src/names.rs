@@ -25,6 +25,7 @@ const fn only(only: &'static [&'static str], row: Name) -> Name {
 }
 
 const GEMMA: &[&str] = &["gemma2", "gemma3"];
+const OSS: &[&str] = &["gpt-oss"];
 const DELTA: &[&str] = &["qwen35", "qwen35moe", "qwen3next"];
 
 /// Weights outside the layers.
@@ -42,6 +43,7 @@ pub(crate) static GLOBAL: &[Name] = &[
 pub(crate) static LAYER: &[Name] = &[
     only(GEMMA, name("attn.post_norm", "post_attention_norm", "post_attention_layernorm")), // [D]
     only(GEMMA, name("ffn.norm", "ffn_norm", "pre_feedforward_layernorm")),                 // [D]
+    only(OSS, name("ffn.norm", "post_attention_norm", "post_attention_layernorm")),         // [D]
     only(DELTA, name("ffn.norm", "post_attention_norm", "post_attention_layernorm")),       // [D]
     only(DELTA, name("delta.qkv", "attn_qkv", "linear_attn.in_proj_qkv")), // [2 * Hk * dk + Hv * dv, D]
     only(DELTA, name("delta.z", "attn_gate", "linear_attn.in_proj_z")),    // [Hv * dv, D]
@@ -64,6 +66,7 @@ pub(crate) static LAYER: &[Name] = &[
     name("ffn.sub_norm", "ffn_sub_norm", "mlp.ffn_sub_norm"), // [F]
     name("ffn.post_norm", "post_ffw_norm", "post_feedforward_layernorm"), // [D]
     name("moe.router", "ffn_gate_inp", "mlp.gate"), // [E, D]
+    name("moe.router", "", "mlp.router"),         // gpt-oss
     name("moe.router", "", "block_sparse_moe.gate"),
     name("moe.router.selection", "exp_probs_b", "mlp.gate.e_score_correction"), // `.bias` [E]: only to select
     name("moe.gate", "ffn_gate_exps", "mlp.experts.*.gate_proj"),               // [E, F, D]
@@ -73,6 +76,8 @@ pub(crate) static LAYER: &[Name] = &[
     name("moe.down", "ffn_down_exps", "mlp.experts.*.down_proj"), // [E, D, F]
     name("moe.down", "", "block_sparse_moe.experts.*.w2"),
     name("moe.down", "", "mlp.experts.down_proj"),
+    name("moe.gate", "", "mlp.experts.gate_proj"), // MLX of gpt-oss
+    name("moe.up", "", "mlp.experts.up_proj"),
     name("moe.gate", "", "mlp.switch_mlp.gate_proj"), // MLX
     name("moe.up", "", "mlp.switch_mlp.up_proj"),
     name("moe.down", "", "mlp.switch_mlp.down_proj"),
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn canonical_names_survive_the_way_to_gguf_and_back() {
-        for architecture in ["llama", "gemma2", "qwen35", "qwen3moe"] {
+        for architecture in ["llama", "gemma2", "gpt-oss", "qwen35", "qwen3moe"] {
             let mine = |row: &&Name| row.only.is_empty() || row.only.contains(&architecture);
             for (prefix, rows) in [("", GLOBAL), ("layer.7.", LAYER)] {
                 let taken =

@@ -1,7 +1,5 @@
 //! GGUF: what must be refused and how it is said, byte orders, shards, the two meanings of type 42.
 
-mod support;
-
 use nibble_format::{
     Checkpoint, Error, OpenOptions, TokenizerSource, Type42, Value,
     gguf::{Entry, GgufFile, WriteTensor, open_files, write, write_to},
@@ -9,9 +7,8 @@ use nibble_format::{
 };
 use nibble_quant::{Registry, codec};
 use nibble_testkit::Rng;
-use nibble_testkit::TempDir;
+use nibble_testkit::{TempDir, gguf::Builder};
 use std::path::Path;
-use support::Builder;
 
 fn opened(builder: &Builder) -> Result<Checkpoint, Error> {
     open_bytes(builder.build().into(), "test.gguf", &Registry::default())

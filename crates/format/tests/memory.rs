@@ -1,10 +1,8 @@
 //! Small files that claim to be large cost no memory: in a process of its own, whose peak is measured.
 
-mod support;
-
 use nibble_format::open_bytes;
 use nibble_quant::Registry;
-use support::Builder;
+use nibble_testkit::gguf::Builder;
 
 /// The most memory this process has had, in bytes.
 fn peak() -> Option<u64> {

@@ -1,7 +1,5 @@
 //! Hugging Face directories: headers, indexes and configurations, right and wrong.
 
-mod support;
-
 use nibble_format::{
     Checkpoint, Error, open,
     safetensors::{SafetensorsFile, read_config},

@@ -232,7 +232,18 @@ impl Graph {
 
     /// Causal attention.
     pub fn attention(&mut self, q: Value, k: Value, v: Value, a: Attention) -> Result<Value, Error> {
-        self.push(Op::Attention(a), &[q, k, v], &[])
+        self.attention_with_sinks([q, k, v], None, a)
+    }
+
+    /// The same, with scores `[heads]` of one more position whose value is nothing.
+    pub fn attention_with_sinks(
+        &mut self,
+        [q, k, v]: [Value; 3],
+        sinks: Option<Weight>,
+        a: Attention,
+    ) -> Result<Value, Error> {
+        let sinks: Vec<_> = sinks.into_iter().map(|sinks| self.add_weight(sinks)).collect();
+        self.push(Op::Attention(a), &[q, k, v], &sinks)
     }
 
     /// Causal depth-wise convolution with `weight` `[D, kernel]`.
@@ -263,6 +274,12 @@ impl Graph {
     pub fn expert_matmul(&mut self, x: Value, route: Value, weight: Weight) -> Result<Value, Error> {
         let used = self.node(route).width / 2;
         self.weighted(Op::ExpertMatmul { used }, &[x, route], weight)
+    }
+
+    /// Adds to each part of a row the row of its expert in `weight` `[E, D]`.
+    pub fn expert_bias(&mut self, x: Value, route: Value, weight: Weight) -> Result<Value, Error> {
+        let used = self.node(route).width / 2;
+        self.weighted(Op::ExpertBias { used }, &[x, route], weight)
     }
 
     /// The weighted sum of the experts' results.

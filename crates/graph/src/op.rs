@@ -17,6 +17,10 @@ pub enum Activation {
     Softplus,
     /// `tanh(x)`
     Tanh,
+    /// `c / (1 + exp(-1.702 c))` with `c = min(x, 7)`: the gates of gpt-oss.
+    OssGate,
+    /// `1 + x`, `x` kept within -7 and 7: what the gates of gpt-oss multiply.
+    OssUp,
 }
 
 /// Which numbers of a head turn together.
@@ -178,7 +182,8 @@ pub enum Op {
     },
     /// `(x: D;) -> D`
     Rope(Rope),
-    /// `(q: heads * key_dim, k: kv_heads * key_dim, v: kv_heads * value_dim;) -> heads * value_dim`
+    /// `(q: heads * key_dim, k: kv_heads * key_dim, v: kv_heads * value_dim;) -> heads * value_dim`, or with `[heads]`
+    /// sinks: scores of one more position, whose value is nothing.
     Attention(Attention),
     /// `(x: D; [D, kernel]) -> D`: causal depth-wise convolution, `y[t, d] = sum over j of w[d, j] *
     /// x[t - kernel + 1 + j, d]`. The state layer keeps the last `kernel - 1` rows, oldest first.
@@ -194,6 +199,11 @@ pub enum Op {
     /// `(x: K or used * K, route: 2 * used; [E, N, K]) -> used * N`: for each slot the matrix of its expert, times
     /// the row, or the slot's own part of it.
     ExpertMatmul {
+        /// Experts used for each row.
+        used: usize,
+    },
+    /// `(x: used * D, route: 2 * used; [E, D]) -> used * D`: adds to each slot's part the row of its expert.
+    ExpertBias {
         /// Experts used for each row.
         used: usize,
     },
@@ -232,6 +242,7 @@ impl Op {
             Self::GatedDelta(_) => "gated_delta",
             Self::Route(_) => "route",
             Self::ExpertMatmul { .. } => "expert_matmul",
+            Self::ExpertBias { .. } => "expert_bias",
             Self::Combine { .. } => "combine",
             Self::Wanted => "wanted",
         }

@@ -109,6 +109,9 @@ pub(crate) fn shape(
             same(0, a.heads * layer.key_dim)?;
             same(1, layer.kv_heads * layer.key_dim)?;
             same(2, layer.kv_heads * layer.value_dim)?;
+            if !weights.is_empty() {
+                need(dims(0).dims() == [a.heads], format!("sinks [{}]", a.heads), dims(0))?;
+            }
             a.heads * layer.value_dim
         }
         Op::ShortConv { state } => {
@@ -144,6 +147,12 @@ pub(crate) fn shape(
             need(ok, format!("an input of width {k} or {}", used * k), width(0))?;
             used * dims(0).dims()[1]
         }
+        Op::ExpertBias { used } => {
+            same(1, 2 * used)?;
+            let ok = dims(0).dims().len() == 2 && dims(0).row_len() * used == width(0) && *used > 0;
+            need(ok, format!("a weight [E, {}]", width(0) / used.max(&1)), dims(0))?;
+            width(0)
+        }
         Op::Combine { used } => {
             same(1, 2 * used)?;
             need(*used > 0 && width(0) % used == 0, format!("an input of {used} parts"), width(0))?;
@@ -169,10 +178,10 @@ fn arity(op: &Op) -> (usize, usize, usize) {
         | Op::ShortConv { .. }
         | Op::Columns => (1, 1, 1),
         Op::Add | Op::Mul | Op::Gated(_) | Op::Combine { .. } => (2, 0, 0),
-        Op::Attention(_) => (3, 0, 0),
+        Op::Attention(_) => (3, 1, 0),
         Op::GatedDelta(_) => (5, 0, 0),
         Op::Route(_) => (1, 1, 0),
-        Op::ExpertMatmul { .. } => (2, 1, 1),
+        Op::ExpertMatmul { .. } | Op::ExpertBias { .. } => (2, 1, 1),
         Op::Scale(_)
         | Op::Activate(_)
         | Op::SoftCap(_)

@@ -34,12 +34,13 @@ pub(crate) fn norm_heads(
     Ok([q, k])
 }
 
-/// Attention of one layer: `[T, H * Dv]`.
+/// Attention of one layer, with sinks `[H]` if it has them: `[T, H * Dv]`.
 pub(crate) fn attend(
     g: &mut Graph,
     c: &Config,
     layer: usize,
     [q, k, v]: [Value; 3],
+    sinks: Option<Weight>,
 ) -> Result<Value, Problem> {
     let cache = KvLayer { kv_heads: c.kv_heads, key_dim: c.head_dim, value_dim: c.value_dim };
     let attention = Attention {
@@ -49,7 +50,7 @@ pub(crate) fn attend(
         window: c.window(layer),
         soft_cap: c.attention_soft_cap,
     };
-    Ok(g.attention(q, k, v, attention)?)
+    Ok(g.attention_with_sinks([q, k, v], sinks, attention)?)
 }
 
 /// The output projection: `[T, H * Dv]` to `[T, D]`.
@@ -59,10 +60,15 @@ pub(crate) fn merge_heads(g: &mut Graph, c: &Config, w: &Weights<'_>, x: Value) 
 
 /// `down(activation(gate(x)) * up(x))`, `[T, D]`.
 pub(crate) fn ffn(g: &mut Graph, c: &Config, w: &Weights<'_>, x: Value) -> Result<Value, Problem> {
+    let h = gated_up(g, c, w, x)?;
+    Ok(g.linear(h, w.linear("ffn.down", [c.hidden, c.ffn])?)?)
+}
+
+/// `activation(gate(x)) * up(x)`, `[T, F]`.
+pub(crate) fn gated_up(g: &mut Graph, c: &Config, w: &Weights<'_>, x: Value) -> Result<Value, Problem> {
     let gate = g.linear(x, w.linear("ffn.gate", [c.ffn, c.hidden])?)?; // [T, F]
     let up = g.linear(x, w.linear("ffn.up", [c.ffn, c.hidden])?)?; // [T, F]
-    let h = g.gated(c.activation, gate, up)?;
-    Ok(g.linear(h, w.linear("ffn.down", [c.hidden, c.ffn])?)?)
+    Ok(g.gated(c.activation, gate, up)?)
 }
 
 /// Logits of the wanted rows, `[W, V]`: the last norm, then the head, or the embedding where a file has no head.

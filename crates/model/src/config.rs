@@ -132,6 +132,11 @@ impl Config {
     /// Reads and checks the hyperparameters of a checkpoint.
     pub(crate) fn read(checkpoint: &Checkpoint, defaults: &Defaults) -> Result<Self, Problem> {
         let keys = Keys(&checkpoint.metadata);
+        for (key, only) in [("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)] {
+            if let Some(other) = keys.positive(key)?.filter(|found| (found - only).abs() > 1e-6) {
+                return Err(wrong(key, only.to_string(), other));
+            }
+        }
         let layers = keys.need("block_count", LAYERS)?;
         let hidden = keys.need("embedding_length", WIDTH)?;
         let heads = keys.need("attention.head_count", HEADS)?;

@@ -35,7 +35,7 @@ fn build(g: &mut Graph, c: &Config, w: &Weights<'_>) -> Result<(), Problem> {
         let h = g.rms_norm(x, w.get("attn.norm", [c.hidden])?, c.norm_eps)?;
         let [q, k, v] = project(g, c, w, h)?;
         let (q, k) = (g.rope(q, rope.clone())?, g.rope(k, rope.clone())?);
-        let h = attend(g, c, layer, [q, k, v])?;
+        let h = attend(g, c, layer, [q, k, v], None)?;
         let h = merge_heads(g, c, w, h)?;
         let h = g.rms_norm(h, w.get("attn.post_norm", [c.hidden])?, c.norm_eps)?;
         x = g.add(x, h)?;

@@ -5,11 +5,13 @@
 //! use is refused: a file with an extra norm would otherwise load and answer nonsense.
 #![forbid(unsafe_code)]
 
+mod bitnet;
 mod blocks;
 mod config;
 mod error;
 mod gemma2;
 mod gemma3;
+mod gpt_oss;
 mod llama;
 mod qwen2;
 mod qwen3;
@@ -38,8 +40,10 @@ pub struct Architecture {
 
 /// Every architecture.
 pub static ARCHITECTURES: &[&Architecture] = &[
+    &bitnet::BITNET,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
+    &gpt_oss::GPT_OSS,
     &llama::LLAMA,
     &qwen2::QWEN2,
     &qwen3::QWEN3,

@@ -24,7 +24,7 @@ fn build(g: &mut Graph, c: &Config, w: &Weights<'_>) -> Result<(), Problem> {
         let [q, k, v] = project(g, c, w, h)?;
         let [q, k] = norm_heads(g, c, w, [q, k])?;
         let (q, k) = (g.rope(q, rope.clone())?, g.rope(k, rope.clone())?);
-        let h = attend(g, c, layer, [q, k, v])?;
+        let h = attend(g, c, layer, [q, k, v], None)?;
         let h = merge_heads(g, c, w, h)?;
         x = g.add(x, h)?;
         let h = g.rms_norm(x, w.get("ffn.norm", [c.hidden])?, c.norm_eps)?;

@@ -99,7 +99,7 @@ fn gated_attention(
     let v = g.linear(x, w.linear("attn.v", [c.kv_heads * c.value_dim, c.hidden])?)?;
     let [q, k] = norm_heads(g, c, w, [q, k])?;
     let (q, k) = (g.rope(q, rope.clone())?, g.rope(k, rope.clone())?);
-    let h = attend(g, c, layer, [q, k, v])?;
+    let h = attend(g, c, layer, [q, k, v], None)?;
     let h = g.gated(Activation::Sigmoid, gate, h)?;
     merge_heads(g, c, w, h)
 }

@@ -42,6 +42,7 @@ fn attend(
     kv_heads: usize,
     dims: (usize, usize),
     a: (Option<usize>, Option<f32>),
+    sinks: bool,
 ) -> Result<(), Error> {
     let (key_dim, value_dim) = dims;
     let q = rows(g, "q", heads * key_dim)?;
@@ -49,7 +50,9 @@ fn attend(
     let v = rows(g, "value", kv_heads * value_dim)?;
     let cache = g.add_cache(KvLayer { kv_heads, key_dim, value_dim });
     let (window, soft_cap) = a;
-    let y = g.attention(q, k, v, Attention { cache, heads, scale: 0.4, window, soft_cap })?;
+    let sinks = sinks.then(|| weight("sinks", 8, &[heads]));
+    let y =
+        g.attention_with_sinks([q, k, v], sinks, Attention { cache, heads, scale: 0.4, window, soft_cap })?;
     g.output(y);
     Ok(())
 }
@@ -75,6 +78,25 @@ fn delta(
     let d = GatedDelta { state, key_heads, value_heads, key_dim, value_dim, scale: 0.3, grouped };
     let y = g.gated_delta([q, k, v], decay, beta, d)?;
     g.output(y);
+    Ok(())
+}
+
+fn biased_experts(g: &mut Graph) -> Result<(), Error> {
+    let x = rows(g, "x", 48)?;
+    let logits = g.matmul(x, weight("router", 3, &[7, 48]))?;
+    let choice = Route { used: 3, scoring: Scoring::Softmax, normalize: true, scale: 1.0 };
+    let route = g.route(logits, None, choice)?;
+    let gate = g.expert_matmul(x, route, weight("gate", 5, &[7, 40, 48]))?;
+    let gate = g.expert_bias(gate, route, weight("gate bias", 8, &[7, 40]))?;
+    let up = g.expert_matmul(x, route, weight("up", 6, &[7, 40, 48]))?;
+    let up = g.expert_bias(up, route, weight("up bias", 9, &[7, 40]))?;
+    let up = g.activate(Activation::OssUp, up)?;
+    let h = g.gated(Activation::OssGate, gate, up)?;
+    let h = g.expert_matmul(h, route, weight("down", 7, &[7, 33, 40]))?;
+    let h = g.expert_bias(h, route, weight("down bias", 10, &[7, 33]))?;
+    let y = g.combine(h, route)?;
+    g.output(y);
+    g.output(up);
     Ok(())
 }
 
@@ -180,9 +202,12 @@ pub fn graphs() -> Vec<(String, Graph)> {
     for (heads, kv_heads, dims) in [(1, 1, (16, 16)), (4, 2, (64, 64)), (6, 1, (80, 48)), (3, 3, (20, 12))] {
         for a in [(None, None), (Some(9), None), (Some(70), Some(2.0))] {
             add(&format!("attention {heads}/{kv_heads} {dims:?} {a:?}"), &|g| {
-                attend(g, heads, kv_heads, dims, a)
+                attend(g, heads, kv_heads, dims, a, false)
             });
         }
+        add(&format!("attention with sinks {heads}/{kv_heads} {dims:?}"), &|g| {
+            attend(g, heads, kv_heads, dims, (Some(40), None), true)
+        });
     }
     add("attention with rotation", &|g| {
         let x = rows(g, "x", 64)?;
@@ -214,6 +239,7 @@ pub fn graphs() -> Vec<(String, Graph)> {
         }
     }
     add("softmax experts", &|g| experts(g, Scoring::Softmax, true, false));
+    add("experts with biases", &biased_experts);
     add("sigmoid experts with a bias", &|g| experts(g, Scoring::Sigmoid, false, true));
     all
 }

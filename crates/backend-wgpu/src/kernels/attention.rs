@@ -78,8 +78,9 @@ fn begin(a: &Attention) -> String {
 }
 
 /// Bindings: step rows, sequences, pages, q, keys, values, then sums (`[rows, heads, runs, value_dim]`) and maximum with
-/// total (`[rows, heads, runs]`) or, unless runs are apart, the result. Words: `runs`. Grid: kv heads * groups, rows, runs.
-pub fn attend(a: &Attention, bank: &Bank, how: Runs) -> Shader {
+/// total (`[rows, heads, runs]`) or, unless runs are apart, the result and, with `sinks`, these (`[heads]`: scores of one more
+/// position without a value). Words: `runs`. Grid: kv heads * groups, rows, runs.
+pub fn attend(a: &Attention, bank: &Bank, how: Runs, sinks: bool) -> Shader {
     let heads = Heads::new(a, bank);
     let mut s = Source::new("attention", THREADS);
     s.subgroups();
@@ -92,6 +93,8 @@ pub fn attend(a: &Attention, bank: &Bank, how: Runs) -> Shader {
     s.write("sums", "f32");
     if how == Runs::Apart {
         s.write("stats", "vec2<f32>");
+    } else if sinks {
+        s.read("sinks", "f32");
     }
     s.words("u32", &["runs"]);
     s.item(RUN_OF);
@@ -168,10 +171,18 @@ let seen = position >= begin && position < end;\n"
     sums.share(&mut s);
     body += &match how {
         Runs::Apart => sums.store_run(a),
-        Runs::One => sums.store(a, false),
-        Runs::InTurn => sums.merge() + "}\n" + &sums.store(a, true),
+        Runs::One => sums.store(a, false, sinks),
+        Runs::InTurn => sums.merge() + "}\n" + &sums.store(a, true, sinks),
     };
     s.build(&body)
+}
+
+/// What a sink adds to a total of weights relative to the score `most`; nothing without sinks.
+pub fn sink(sinks: bool, head: &str, most: &str) -> String {
+    if !sinks {
+        return String::new();
+    }
+    format!(" + exp(clamp(sinks[{head}] - {most}, -80.0, 80.0))")
 }
 
 /// The type of so many words.
@@ -510,11 +521,12 @@ if local == 0u {{ most_of[{at}u] = keep; total_of[{at}u] = weight; }} }}\n",
     }
 
     /// Leaves the result.
-    fn store(&self, a: &Attention, joined: bool) -> String {
+    fn store(&self, a: &Attention, joined: bool, sinks: bool) -> String {
         let mut text = String::from("workgroupBarrier();\nif local == 0u {\n");
-        let total = if joined { "all_total" } else { "total" };
+        let [total, most] = if joined { ["all_total", "all_most"] } else { ["total", "most"] };
         for i in 0..self.heads {
-            text += &format!("total_of[{}u] = {total}{i};\n", i * 16);
+            let sink = sink(sinks, &format!("first_head + {i}u"), &format!("{most}{i}"));
+            text += &format!("total_of[{}u] = {total}{i}{sink};\n", i * 16);
         }
         text += "}\n";
         text + &self.visit(!joined, |name| {
@@ -529,8 +541,8 @@ if local == 0u {{ most_of[{at}u] = keep; total_of[{at}u] = weight; }} }}\n",
 const JOINERS: u32 = 256;
 
 /// Joins runs. Bindings: step rows, sums and stats of [`attend`], y or, as `codes`, what [`super::quantize`] makes of it and
-/// its scales. `in_turn`: run after run, so that [`Runs::InTurn`] does the same. Words: `runs`. Grid: heads, rows.
-pub fn join(a: &Attention, bank: &Bank, codes: bool, in_turn: bool) -> Shader {
+/// its scales, and sinks if there are any. `in_turn`: run after run, so that [`Runs::InTurn`] does the same. Words: `runs`. Grid: heads, rows.
+pub fn join(a: &Attention, bank: &Bank, codes: bool, in_turn: bool, sinks: bool) -> Shader {
     let mut s = Source::new("attention_join", JOINERS);
     let dim = bank.layer.value_dim as u32;
     let unit = if dim.is_multiple_of(4) { 4 } else { 1 };
@@ -544,6 +556,10 @@ pub fn join(a: &Attention, bank: &Bank, codes: bool, in_turn: bool) -> Shader {
     } else {
         s.write("y", ty);
     }
+    if sinks {
+        s.read("sinks", "f32");
+    }
+    let result = format!("sum / (total{})", sink(sinks, "group.x", "most"));
     s.words("u32", &["runs"]);
     s.item(RUN_OF);
     s.shared("stat", &format!("array<vec2<f32>, {RUNS}>"));
@@ -591,7 +607,7 @@ sum = {ty}({merged});
 }}
 {store}}}\n{end}",
             merged = merged.join(", "),
-            store = store("sum / total"),
+            store = store(&result),
         );
         return s.build(&body);
     }
@@ -621,7 +637,7 @@ let w{i} = select(0.0, weight[min(r{i}, {RUNS}u - 1u)], r{i} < stop);\n",
     for share in 1..groups {
         body += &format!("sum += share_of[column + {}u];\n", share * columns);
     }
-    body += &store("sum / total");
+    body += &store(&result);
     body += "}\nworkgroupBarrier();\n}\n";
     s.build(&(body + &end))
 }

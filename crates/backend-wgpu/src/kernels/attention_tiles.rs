@@ -8,6 +8,7 @@
 //! Rows of several sequences in one tile are worked on one sequence after the other.
 
 use super::{
+    attention::sink,
     chain,
     gemm::Tiles,
     kv::{Bank, PAGE},
@@ -71,7 +72,7 @@ fn sizes(bank: &Bank, tiles: &Tiles) -> Option<Sizes> {
 ///
 /// # Panics
 /// If [`rows`] says that there is none.
-pub fn attend(a: &Attention, bank: &Bank, tiles: &Tiles) -> Shader {
+pub fn attend(a: &Attention, bank: &Bank, tiles: &Tiles, sinks: bool) -> Shader {
     let z = sizes(bank, tiles).expect("asked for by rows()");
     let (side, block) = (z.side, z.block);
     let [score, weight, key, value] = z.strides();
@@ -86,6 +87,9 @@ pub fn attend(a: &Attention, bank: &Bank, tiles: &Tiles) -> Shader {
     s.read("keys", "vec4<f16>");
     s.read("values", "vec4<f16>");
     s.write("y", "f32");
+    if sinks {
+        s.read("sinks", "f32");
+    }
     let (unit, element) = if z.vectors { (4, "vec4<f16>") } else { (1, "f16") };
     s.shared("kt", &format!("array<{element}, {}>", block * key.max(value) / unit));
     s.shared("st", &format!("array<f32, {}>", SUBS * side * score));
@@ -144,7 +148,8 @@ let offset = at % {PAGE}u;\n",
     // The lanes of a row each know a part of its total.
     body += &across(share, "total", "+");
     body += &format!(
-        "if part == 0u {{ factor[sub * {side}u + lane / {share}u] = total; }}\nworkgroupBarrier();\n"
+        "if part == 0u {{ factor[sub * {side}u + lane / {share}u] = total{}; }}\nworkgroupBarrier();\n",
+        sink(sinks, "head", "top")
     );
     for n in 0..z.value / side {
         let store = format!(

@@ -51,6 +51,10 @@ fn function(f: Activation) -> (&'static str, &'static str) {
             "let e = exp(clamp(x, -80.0, 20.0)); let y = select(log(1.0 + e), e * (1.0 - e * (0.5 - e * 0.3333333)), e < 0.01); \
              return select(y, x, x > 20.0);",
         ),
+        Activation::OssGate => {
+            ("oss_gate", "let c = min(x, 7.0); return c / (1.0 + exp(clamp(-1.702 * c, -80.0, 80.0)));")
+        }
+        Activation::OssUp => ("oss_up", "return 1.0 + clamp(x, -7.0, 7.0);"),
         Activation::Tanh => ("tanh_of", "return tanh(clamp(x, -20.0, 20.0));"),
     }
 }

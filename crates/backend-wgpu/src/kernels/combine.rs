@@ -1,4 +1,4 @@
-//! The weighted sum of experts' results.
+//! The biases of experts, and the weighted sum of their results.
 
 use crate::shader::{Shader, Source};
 
@@ -22,5 +22,24 @@ pub fn combine(used: usize) -> Shader {
 if n >= p.width {{ return; }}
 y[group.y * p.width + n] = {};",
         terms.join(" + ")
+    ))
+}
+
+/// Bindings: x, route, bias `[E, D]`, y. Words: `width` (`used * D`). Grid: blocks of 256 columns, rows.
+pub fn expert_bias(used: usize) -> Shader {
+    let mut s = Source::new("expert_bias", 256);
+    s.read("x", "f32");
+    s.read("route", "f32");
+    s.read("bias", "f32");
+    s.write("y", "f32");
+    s.words("u32", &["width"]);
+    s.build(&format!(
+        "let n = group.x * 256u + local;
+if n >= p.width {{ return; }}
+let each = p.width / {used}u;
+let expert = u32(route[group.y * {}u + {used}u + n / each]);
+let e = group.y * p.width + n;
+y[e] = x[e] + bias[expert * each + n % each];",
+        2 * used
     ))
 }

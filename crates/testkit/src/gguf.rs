@@ -1,20 +1,32 @@
 //! Makes GGUF files byte by byte, right or wrong.
-#![allow(dead_code)] // each test uses some of it
 
 /// The parts of a GGUF file; numbers are written in the chosen byte order, and counts may lie.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Builder {
+    /// Whether numbers have their high byte first.
     pub big_endian: bool,
+    /// What the header says.
     pub version: u32,
+    /// Where data begins.
     pub alignment: usize,
+    /// What the header says, if not the truth.
     pub entry_count: Option<u64>,
+    /// What the header says, if not the truth.
     pub tensor_count: Option<u64>,
     entries: Vec<Vec<u8>>,
     infos: Vec<Vec<u8>>,
+    /// What follows the head.
     pub data: Vec<u8>,
 }
 
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Builder {
+    /// Nothing yet.
     pub fn new() -> Self {
         Self {
             big_endian: false,
@@ -35,6 +47,7 @@ impl Builder {
         builder
     }
 
+    /// A number in the byte order of the file.
     pub fn number<const N: usize>(&self, mut le_bytes: [u8; N]) -> [u8; N] {
         if self.big_endian {
             le_bytes.reverse();
@@ -42,6 +55,7 @@ impl Builder {
         le_bytes
     }
 
+    /// A length and as many bytes.
     pub fn string(&self, text: &[u8]) -> Vec<u8> {
         [&self.number((text.len() as u64).to_le_bytes()), text].concat()
     }
@@ -53,11 +67,13 @@ impl Builder {
         self
     }
 
+    /// A key with a text.
     pub fn text(&mut self, key: &str, value: &str) -> &mut Self {
         let value = self.string(value.as_bytes());
         self.entry(key.as_bytes(), 8, &value)
     }
 
+    /// A key with a number.
     pub fn u32(&mut self, key: &str, value: u32) -> &mut Self {
         let value = self.number(value.to_le_bytes());
         self.entry(key.as_bytes(), 4, &value)
@@ -74,6 +90,7 @@ impl Builder {
         self.info_with_n_dims(name, dims.len() as u32, dims, type_id, offset)
     }
 
+    /// A tensor info whose number of dimensions may lie.
     pub fn info_with_n_dims(
         &mut self,
         name: &[u8],
@@ -101,6 +118,7 @@ impl Builder {
         self.info(name.as_bytes(), dims, type_id, offset as u64)
     }
 
+    /// The file.
     pub fn build(&self) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(self.number(self.version.to_le_bytes()));
