@@ -4,7 +4,7 @@
 use half::f16;
 use nibble_format::{Checkpoint, open, safetensors::SafetensorsFile};
 use nibble_quant::Registry;
-use nibble_testkit::{TempDir, shared_dir};
+use nibble_testkit::{TempDir, gguf::Builder, shared_dir};
 use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeSet,
@@ -415,25 +415,104 @@ fn hadamard(x: &mut [f64]) {
     }
 }
 
+/// A list of a GGUF file as text or numbers.
+fn list(b: &mut Builder, key: &str, element: u32, items: &[Vec<u8>]) {
+    b.list(&format!("prism.hadamard.{key}"), element, items.len() as u64, &items.concat());
+}
+
+/// A file whose matrix `name` is rotated as `v` says; `grouped`: its columns are value heads in their key heads' order.
+fn rotated(v: &Vectors, name: &str, grouped: bool) -> Checkpoint {
+    let width = v.dims("signs")[0];
+    let mut b = Builder::new();
+    b.text("general.architecture", "qwen35").u32("qwen35.block_count", 1);
+    b.u32("qwen35.ssm.group_count", v.number("perm_n_k") as u32);
+    b.u32("qwen35.ssm.time_step_rank", (v.number("perm_n_k") * v.number("perm_rep")) as u32);
+    b.u32("prism.hadamard.version", 1);
+    b.u32("prism.hadamard.block_size", v.number("block_size") as u32);
+    b.text("prism.hadamard.transform", "normalized-sylvester-walsh-hadamard");
+    b.text("prism.hadamard.axis", "input-last-dimension").text("prism.hadamard.sign_mode", "explicit");
+    b.entry(b"prism.hadamard.gdn_v_grouped", 7, &[u8::from(grouped)]);
+    let signs: Vec<_> = v.bytes("signs").chunks(4).map(<[u8]>::to_vec).collect();
+    list(&mut b, "sign_widths", 5, &[(width as u32).to_le_bytes().to_vec()]);
+    list(&mut b, "sign_values", 5, &signs);
+    let named = b.string(name.as_bytes());
+    list(&mut b, "weight_names", 8, &[named]);
+    let rows = v.dims("weight_stored")[0];
+    b.tensor(name, &[width as u64, rows as u64], 0, v.bytes("weight_stored"));
+    nibble_format::open_bytes(b.build().into(), "rotated.gguf", &Registry::default()).unwrap()
+}
+
 #[test]
-fn every_vector_of_a_packed_layout_is_used() {
+fn prism_rotations_are_those_of_the_vector() {
     let Some(dir) = shared_dir() else { return };
-    // Those of `quant/tests/vectors.rs`, of GGUF files, and of layouts that are refused because files leave out how they
-    // are tiled.
-    let elsewhere = ["ggml_", "prism_", "bitnet_i2_s", "bitnet_tl"];
-    let here = [
-        "mlx_",
-        "gptq_",
+    let v = Vectors::read(&dir, "prism_hadamard");
+    let (block, inputs) = (v.number("block_size"), v.floats("x"));
+    for (name, canonical, grouped, forward) in [
+        ("output.weight", "head", false, "forward_signs"),
+        ("blk.0.ssm_out.weight", "layer.0.delta.out", true, "forward_signs_perm"),
+    ] {
+        let c = rotated(&v, name, grouped);
+        let gain = c.tensors[&format!("{canonical}.rotate")].decode();
+        let order = c.tensors.get(&format!("{canonical}.order")).map(|order| order.decode());
+        assert_eq!(order.is_some(), grouped);
+        let (mut turned, mut products) = (Vec::new(), Vec::new());
+        let matrix = c.tensors[canonical].decode();
+        for x in inputs.chunks(gain.len()) {
+            let picked = |i: usize| order.as_ref().map_or(x[i], |order| x[order[i] as usize]);
+            let mut x: Vec<f64> = (0..x.len()).map(|i| f64::from(picked(i) * gain[i])).collect();
+            x.chunks_mut(block).for_each(hadamard);
+            products.extend(
+                matrix
+                    .chunks(x.len())
+                    .map(|row| row.iter().zip(&x).map(|(&w, x)| f64::from(w) * x).sum::<f64>()),
+            );
+            turned.extend(x);
+        }
+        near(&turned, &v.floats(forward), forward);
+        if !grouped {
+            near(&products, &v.floats("y"), "y");
+        }
+    }
+}
+
+/// Within 1e-5 of the largest magnitude, which is the vector's tolerance.
+fn near(found: &[f64], expected: &[f32], name: &str) {
+    assert_eq!(found.len(), expected.len(), "{name}");
+    let largest = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
+    for (i, (found, &expected)) in found.iter().zip(expected).enumerate() {
+        let error = (found - f64::from(expected)).abs();
+        assert!(error <= 1e-5 * f64::from(largest), "{name}[{i}]: {found}, expected {expected}");
+    }
+}
+
+/// A file that nobody reads checks nothing: every one belongs to a test here or in `quant/tests/vectors.rs`. TL1 and TL2 are
+/// refused (`rows_are_whole_blocks_and_types_are_known`), because files leave out how they are tiled.
+#[test]
+fn every_vector_is_used() {
+    let Some(dir) = shared_dir() else { return };
+    const FAMILIES: &[&str] = &["mlx_", "gptq_", "ct_int", "exl2_", "exl3_k"];
+    const SINGLE: &[&str] = &[
         "awq_b4_g128",
-        "ct_int",
-        "ct_nvfp4",
-        "fp8_",
-        "gptoss_mxfp4",
         "bitnet_hf",
-        "exl2_",
-        "exl3_",
+        "bitnet_i2_s",
+        "bitnet_tl1",
+        "bitnet_tl2",
+        "ct_nvfp4",
+        "exl3_codebooks",
+        "fp8_block128",
+        "fp8_tables",
+        "ggml_iq_tables",
+        "ggml_quantize",
+        "gptoss_mxfp4",
+        "prism_hadamard",
     ];
-    let known = |name: &String| here.iter().chain(&elsewhere).any(|prefix| name.starts_with(prefix));
+    let known = |name: &String| {
+        let codec = name.strip_prefix("ggml_").or_else(|| name.strip_prefix("prism_"));
+        let codec = codec.and_then(|codec| Registry::default().by_name(codec));
+        codec.is_some_and(|codec| codec.spec().gguf.is_some())
+            || SINGLE.contains(&name.as_str())
+            || FAMILIES.iter().any(|family| name.starts_with(family))
+    };
     let unknown: BTreeSet<_> = names(&dir, "").into_iter().filter(|name| !known(name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{Tensors, assert_same_bits, decode, encode};
-use nibble_quant::CODECS;
+use nibble_quant::{
+    CODECS,
+    grids::{self, Packed},
+};
 
 /// The codecs that need no vector: their bytes are the numbers.
 const PLAIN: [&str; 2] = ["f32", "f64"];
@@ -64,5 +67,27 @@ fn q8_k_and_q8_1_sums_are_no_part_of_the_numbers() {
         let before = decode(codec, &block);
         block[sums].fill(0xFF);
         assert_same_bits(name, &decode(codec, &block), &before);
+    }
+}
+
+#[test]
+fn grids_are_those_of_the_reference() {
+    let Some(dir) = nibble_testkit::shared_dir() else { return };
+    let file = Tensors::read(&dir.join("vectors/ggml_iq_tables.safetensors"));
+    let grids: [(&str, Packed, usize); 6] = [
+        ("iq2xxs_grid", grids::PACKED_IQ2_XXS, 8),
+        ("iq2xs_grid", grids::PACKED_IQ2_XS, 8),
+        ("iq2s_grid", grids::PACKED_IQ2_S, 8),
+        ("iq3xxs_grid", grids::PACKED_IQ3_XXS, 4),
+        ("iq3s_grid", grids::PACKED_IQ3_S, 4),
+        ("iq1s_grid", grids::PACKED_IQ1, 8),
+    ];
+    for (name, grid, numbers) in grids {
+        let bits = 16 / numbers;
+        for (i, expected) in file.bytes(name).chunks(numbers).enumerate() {
+            let level = |n: usize| usize::from(grid.point(i) >> (bits * n)) & ((1 << bits) - 1);
+            let found: Vec<u8> = (0..numbers).map(|n| grid.levels[level(n)] as u8).collect();
+            assert_eq!(found, expected, "{name}[{i}]");
+        }
     }
 }
