@@ -49,6 +49,10 @@ pub(crate) fn complete_gguf(m: &mut Metadata, architecture: &str, vocab: Option<
     gguf_rope(m, architecture)?;
     gguf_tokens(m)?;
     m.set_default("hidden_act", hidden_act(architecture));
+    if architecture == "gpt-oss" {
+        m.set_default("swiglu_alpha", 1.702);
+        m.set_default("swiglu_limit", 7.0);
+    }
     if architecture == "qwen3moe" || architecture == "qwen35moe" {
         m.set_default("expert_weights_norm", true);
     }
