@@ -421,7 +421,7 @@ fn list(b: &mut Builder, key: &str, element: u32, items: &[Vec<u8>]) {
 }
 
 /// A file whose matrix `name` is rotated as `v` says; `grouped`: its columns are value heads in their key heads' order.
-fn rotated(v: &Vectors, name: &str, grouped: bool) -> Checkpoint {
+fn prism_file(v: &Vectors, name: &str, grouped: bool) -> Checkpoint {
     let width = v.dims("signs")[0];
     let mut b = Builder::new();
     b.text("general.architecture", "qwen35").u32("qwen35.block_count", 1);
@@ -451,7 +451,7 @@ fn prism_rotations_are_those_of_the_vector() {
         ("output.weight", "head", false, "forward_signs"),
         ("blk.0.ssm_out.weight", "layer.0.delta.out", true, "forward_signs_perm"),
     ] {
-        let c = rotated(&v, name, grouped);
+        let c = prism_file(&v, name, grouped);
         let gain = c.tensors[&format!("{canonical}.rotate")].decode();
         let order = c.tensors.get(&format!("{canonical}.order")).map(|order| order.decode());
         assert_eq!(order.is_some(), grouped);
