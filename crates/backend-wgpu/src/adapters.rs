@@ -1,5 +1,6 @@
 //! What GPUs there are, and what they can do.
 
+use std::sync::OnceLock;
 use wgpu::{Backends, DeviceType, Features, InstanceDescriptor, InstanceFlags};
 
 /// What kernels may use on a device.
@@ -32,11 +33,15 @@ pub(crate) const REQUIRED: Features = Features::IMMEDIATES.union(Features::SUBGR
 
 /// Everything that can run graphs, real GPUs first. An empty list if the system has no driver at all.
 pub fn adapters() -> Vec<Adapter> {
-    // No validation layers and no validation of indirect dispatches: both cost a dispatch each.
-    let mut descriptor = InstanceDescriptor::new_without_display_handle();
-    descriptor.backends = Backends::VULKAN | Backends::METAL;
-    descriptor.flags = InstanceFlags::empty();
-    let instance = wgpu::Instance::new(descriptor);
+    // One for the whole process: some drivers give none after the first one is gone.
+    static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+    let instance = INSTANCE.get_or_init(|| {
+        // No validation layers and no validation of indirect dispatches: both cost a dispatch each.
+        let mut descriptor = InstanceDescriptor::new_without_display_handle();
+        descriptor.backends = Backends::VULKAN | Backends::METAL;
+        descriptor.flags = InstanceFlags::empty();
+        wgpu::Instance::new(descriptor)
+    });
     let found = pollster::block_on(instance.enumerate_adapters(Backends::VULKAN | Backends::METAL));
     let mut all: Vec<_> = found
         .into_iter()

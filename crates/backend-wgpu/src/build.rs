@@ -292,7 +292,7 @@ impl<'a> Builder<'a> {
 
     /// Appends an entry that does the same for any number of rows.
     pub fn push(&mut self, value: Value, result: Slot, calls: Vec<Call>) {
-        self.push_variants(value, Some(result), vec![Variant { most: usize::MAX, dense: 0, calls }]);
+        self.push_variants(value, Some(result), vec![Variant { most: usize::MAX, calls }]);
     }
 
     /// Appends an entry.

@@ -5,7 +5,7 @@ use crate::{
     form::Form,
     kernels::{
         attention::{self, Runs},
-        attention_tiles, chain,
+        chain,
         chain::Link,
         combine, embed, gated_delta,
         gemm::{self, Tiles},
@@ -48,11 +48,8 @@ pub fn tape(graph: &Graph, options: Options<'_>, device: &str) -> Result<Tape, E
 fn prune(tape: &mut Tape, most: [usize; 2]) {
     for entry in &mut tape.entries {
         let rows = count(entry.rows, most);
-        let needed = entry
-            .variants
-            .iter()
-            .position(|v| v.most >= rows && v.dense == 0)
-            .map_or(entry.variants.len(), |i| i + 1);
+        let needed =
+            entry.variants.iter().position(|v| v.most >= rows).map_or(entry.variants.len(), |i| i + 1);
         entry.variants.truncate(needed);
     }
 }
@@ -76,9 +73,6 @@ struct Rounding {
     /// Weight of a norm behind it, and where sums of squares go.
     norm: Option<[Slot; 2]>,
 }
-
-/// Rows of a sequence from which on tiles of rows are worth it.
-const DENSE: usize = 16;
 
 /// Results that a workgroup rounds together.
 const BLOCK: usize = 32;
@@ -223,11 +217,11 @@ impl Builder<'_> {
     fn rms_norm(&mut self, value: Value, [x, weight, y]: [Slot; 3], len: usize, eps: f32) {
         let plain = self.norm_call(value, norm::rms_norm(), vec![x, weight, y], len, eps);
         if self.scaled_late.contains_key(&value) {
-            let few = Variant { most: self.few(), dense: 0, calls: vec![] };
+            let few = Variant { most: self.few(), calls: vec![] };
             return self.push_variants(
                 value,
                 Some(y),
-                vec![few, Variant { most: usize::MAX, dense: 0, calls: vec![plain] }],
+                vec![few, Variant { most: usize::MAX, calls: vec![plain] }],
             );
         }
         let [codes, others] = self.readers(value);
@@ -242,12 +236,8 @@ impl Builder<'_> {
         let words = vec![Word::Int(row_halves as u32), Word::Int(len as u32), Word::Float(eps)];
         let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
         let rounding = call(norm::rms_norm_codes(others), slots, words, grid);
-        let few = Variant { most: self.few(), dense: 0, calls: vec![rounding] };
-        self.push_variants(
-            value,
-            Some(y),
-            vec![few, Variant { most: usize::MAX, dense: 0, calls: vec![plain] }],
-        );
+        let few = Variant { most: self.few(), calls: vec![rounding] };
+        self.push_variants(value, Some(y), vec![few, Variant { most: usize::MAX, calls: vec![plain] }]);
     }
 
     /// Whether products of codes read `value` whole, and whether anything else reads it, for few rows.
@@ -409,18 +399,8 @@ impl Builder<'_> {
         if let (true, Some(&held)) = (self.options.strict, self.held.get(&(value, 1, Held::CodesFew))) {
             many.push(quantize_call(y, held, self.value(value).width, 1));
         }
-        let mut variants =
-            vec![Variant { most: few, dense: 0, calls: vec![write.clone(), attend(Runs::Apart), join] }];
-        let tiles = self.coop(1).pop().map(|(_, tiles)| tiles);
-        if let Some((tiles, rows_each)) = tiles.and_then(|t| Some((t, attention_tiles::rows(&bank, &t)?))) {
-            let slots = [rows, sequences, pages, q, keys, values, y].into_iter().chain(sinks).collect();
-            let grid = [Dim::Fixed(a.heads as u32), Dim::Rows(1, rows_each as u32), Dim::Fixed(1)];
-            let attend =
-                call(attention_tiles::attend(a, &bank, &tiles, sinks.is_some()), slots, vec![], grid);
-            let calls = vec![write.clone(), attend];
-            variants.push(Variant { most: usize::MAX, dense: DENSE, calls });
-        }
-        variants.push(Variant { most: usize::MAX, dense: 0, calls: many });
+        let mut variants = vec![Variant { most: few, calls: vec![write.clone(), attend(Runs::Apart), join] }];
+        variants.push(Variant { most: usize::MAX, calls: many });
         self.push_variants(value, Some(y), variants);
         Ok(())
     }
@@ -610,24 +590,16 @@ impl Builder<'_> {
         };
         if choice == Choice::All {
             for tile in tiles {
-                variants.push(Variant {
-                    most: tile,
-                    dense: 0,
-                    calls: gemv_calls(self, tile, Held::CodesFew),
-                });
+                variants.push(Variant { most: tile, calls: gemv_calls(self, tile, Held::CodesFew) });
             }
             if let (true, Some(variant)) = (strict, variants.last_mut()) {
                 variant.most = usize::MAX;
             }
         } else {
-            variants.push(Variant { most: FEW, dense: 0, calls: gemv_calls(self, 1, Held::CodesFew) });
+            variants.push(Variant { most: FEW, calls: gemv_calls(self, 1, Held::CodesFew) });
         }
         if more && choice != Choice::All {
-            variants.push(Variant {
-                most: usize::MAX,
-                dense: 0,
-                calls: gemv_calls(self, 1, Held::CodesMany),
-            });
+            variants.push(Variant { most: usize::MAX, calls: gemv_calls(self, 1, Held::CodesMany) });
         }
         if by_matrix {
             let mut choices: Vec<_> = coop.into_iter().map(|(most, tiles)| (most, Some(tiles))).collect();
@@ -637,7 +609,7 @@ impl Builder<'_> {
             let between = group.gate.map(|_| self.scratch(node.rows, group.ends[0].3 * 4));
             for (most, tiles) in choices {
                 let calls = self.gemm_calls(&group, [Some(first), second], (input, k, between), form, tiles);
-                variants.push(Variant { most, dense: 0, calls });
+                variants.push(Variant { most, calls });
             }
         }
         let result = group.ends.last().map(|e| e.2);
@@ -789,10 +761,7 @@ impl Builder<'_> {
         if self.options.strict {
             many.extend(few.iter().cloned());
         }
-        let variants = vec![
-            Variant { most: FEW, dense: 0, calls: few },
-            Variant { most: usize::MAX, dense: 0, calls: many },
-        ];
+        let variants = vec![Variant { most: FEW, calls: few }, Variant { most: usize::MAX, calls: many }];
         debug_assert_eq!(self.value(value).rows, rows);
         self.push_variants(value, None, variants);
     }

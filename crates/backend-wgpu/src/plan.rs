@@ -36,10 +36,9 @@ pub(crate) struct Ready {
     grid: [Dim; 3],
 }
 
-/// A variant's most rows, least rows of a sequence, and calls.
+/// A variant's most rows and its calls.
 struct ReadyVariant {
     most: usize,
-    dense: usize,
     calls: Vec<Ready>,
 }
 
@@ -168,7 +167,7 @@ impl GpuPlan {
             let mut variants = vec![];
             for variant in &entry.variants {
                 let calls = variant.calls.iter().map(&ready).collect::<Result<_, _>>()?;
-                variants.push(ReadyVariant { most: variant.most, dense: variant.dense, calls });
+                variants.push(ReadyVariant { most: variant.most, calls });
             }
             entries.push(ReadyEntry { rows: entry.rows, variants });
         }
@@ -286,7 +285,7 @@ impl GpuPlan {
     pub(crate) fn calls(&self, entry: usize) -> (usize, &[Ready]) {
         let rows = self.rows_of(entry);
         let variants = &self.entries[entry].variants;
-        let fits = |v: &ReadyVariant| rows <= v.most && rows >= v.dense * self.sequences;
+        let fits = |v: &ReadyVariant| rows <= v.most;
         match variants.iter().position(fits) {
             Some(variant) if rows > 0 => (variant, &variants[variant].calls),
             _ => (0, &[]),

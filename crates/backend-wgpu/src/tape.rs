@@ -106,8 +106,6 @@ pub struct Call {
 pub struct Variant {
     /// The most rows.
     pub most: usize,
-    /// The least rows that a sequence must have on average.
-    pub dense: usize,
     /// What to do.
     pub calls: Vec<Call>,
 }

@@ -117,7 +117,7 @@ fn what_cannot_be_is_said_before_anything_is_measured() {
     let cases: [(&[&str], i32, &str); 10] = [
         (&["--html", "/nowhere/page.html"], 5, "its folder is not there"),
         (&["--html", "."], 5, "found a folder"),
-        (&["--gpu-modes", "--device", "cpu"], 2, "one way of taking work"),
+        (&["--gpu-modes", "--device", "cpu", "-g", "4", "-r", "65536"], 2, "one way of taking work"),
         (&["--soak", "10"], 2, "expected STEPS,TIMES"),
         (&["--gpu-modes", "--batch", "2"], 2, "cannot be used with"),
         (&["--limits", "--csv"], 2, "cannot be used with"),

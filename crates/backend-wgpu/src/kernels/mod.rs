@@ -3,7 +3,6 @@
 
 pub mod argmax;
 pub mod attention;
-pub mod attention_tiles;
 pub mod chain;
 pub mod combine;
 pub mod copy;
