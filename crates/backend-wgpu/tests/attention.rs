@@ -1,4 +1,4 @@
-//! Attention in half precision against the reference: few rows, tiles of many, several sequences in a tile, long ones.
+//! Attention in half precision against the reference: few rows, many, several sequences together, long ones.
 
 mod common;
 
