@@ -1,0 +1,111 @@
+//! Attention: keys and values go to the bank, then rows attend to it.
+
+use super::rounding::quantize_call;
+use crate::{
+    build::{Builder, FEW, Held, call, columns, ints},
+    kernels::{
+        attention::{self, Runs},
+        kv,
+    },
+    pack::halves,
+    tape::{Content, Dim, Variant},
+};
+use nibble_backend::Error;
+use nibble_graph::{Attention, Op, Value};
+
+impl Builder<'_> {
+    /// The attention that turns the result of a rotation itself: that of queries and keys alike.
+    pub(super) fn turned_by(&self, value: Value) -> Option<usize> {
+        let user = self.only_user(value)?;
+        let node = &self.graph.nodes[user];
+        let Op::Attention(a) = &node.op else { return None };
+        let rope = |i: usize| match &self.value(node.inputs[i]).op {
+            Op::Rope(rope) if self.only_user(node.inputs[i]) == Some(user) => Some(rope),
+            _ => None,
+        };
+        let same = rope(0).is_some() && rope(0) == rope(1) && node.inputs[2] != value;
+        let fits = rope(0).is_some_and(|r| r.head_dim == self.graph.kv_layers[a.cache].key_dim);
+        (same && fits).then_some(user)
+    }
+
+    pub(super) fn attention(&mut self, value: Value, a: &Attention, device: &str) -> Result<(), Error> {
+        let layer = self.graph.kv_layers[a.cache];
+        let limits = self.options.limits;
+        let unsupported = |what| Error::Unsupported { device: device.into(), what };
+        let bank = kv::Bank::new(layer, limits.kv)
+            .ok_or_else(|| unsupported(format!("keys and values as {}", limits.kv)))?;
+        let inputs = self.value(value).inputs.clone();
+        let turn = match &self.value(inputs[0]).op {
+            Op::Rope(rope) if self.turned_by(inputs[0]).is_some() => Some(rope),
+            _ => None,
+        };
+        let source = |b: &Self, i: usize| match turn {
+            Some(_) if i < 2 => b.slot(b.value(inputs[i]).inputs[0]),
+            _ => b.slot(inputs[i]),
+        };
+        let [mut q, k, v] = [0, 1, 2].map(|i| source(self, i));
+        let (rows, sequences, pages) = (self.step("rows"), self.step("sequences"), self.step("pages"));
+        let [keys, values] = self.bank(a.cache, bank.page_words());
+        let [key, val] = bank.row_words();
+        let mut words = (key + val) as usize * layer.kv_heads;
+        let mut slots = vec![rows, sequences, pages, k, v, keys, values];
+        let write = match turn {
+            None => kv::write(&bank, None),
+            Some(rope) => {
+                let (table, by_row) = self.turns(rope);
+                let width = a.heads * layer.key_dim;
+                let turned = self.scratch(self.value(value).rows, width * 4);
+                slots.extend([table, q, turned]);
+                (q, words) = (turned, words + width);
+                kv::write(
+                    &bank,
+                    Some(&kv::Turn { layout: rope.layout, dims: rope.dims, by_row, heads: a.heads }),
+                )
+            }
+        };
+        let write = call(write, slots, vec![], columns(words, 64));
+        let y = self.fresh(value);
+        let heads = attention::Heads::new(a, &bank);
+        let groups = (layer.kv_heads * heads.groups) as u32;
+        let runs = attention::runs(limits.context);
+        let few = limits.rows.min(FEW);
+        let [sums, stats] = [bank.layer.value_dim * 4, 8]
+            .map(|bytes| self.add_slot(Content::Value, (few * a.heads * bytes).saturating_mul(runs)));
+        let sinks = self.value(value).weights.first().map(|&w| self.vector(w));
+        let attend = |how: Runs| {
+            let (ends, z) = match how {
+                Runs::Apart => (vec![sums, stats], runs as u32),
+                _ => ([y].into_iter().chain(sinks).collect(), 1),
+            };
+            let slots = [rows, sequences, pages, q, keys, values].into_iter().chain(ends).collect();
+            let grid = [Dim::Fixed(groups), Dim::Rows(1, 1), Dim::Fixed(z)];
+            call(attention::attend(a, &bank, how, sinks.is_some()), slots, ints([runs]), grid)
+        };
+        // For few rows the result is rounded at once if products alone read it.
+        let codes = layer.value_dim.is_multiple_of(32) && self.readers(value) == [true, false];
+        let ends = if codes {
+            let row_halves = halves(self.value(value).width);
+            let most = self.few_rows(self.value(value).rows);
+            let held = [16, 8].map(|bytes| self.add_slot(Content::Value, most * row_halves * bytes));
+            self.held.insert((value, 1, Held::CodesFew), held);
+            held.to_vec()
+        } else {
+            vec![y]
+        };
+        let join = call(
+            attention::join(a, &bank, codes, self.options.strict, sinks.is_some()),
+            [rows, sums, stats].into_iter().chain(ends).chain(sinks).collect(),
+            ints([runs]),
+            [Dim::Fixed(a.heads as u32), Dim::Rows(1, 1), Dim::Fixed(1)],
+        );
+        let whole = if self.options.strict { Runs::InTurn } else { Runs::One };
+        let mut many = vec![write.clone(), attend(whole)];
+        if let (true, Some(&held)) = (self.options.strict, self.held.get(&(value, 1, Held::CodesFew))) {
+            many.push(quantize_call(y, held, self.value(value).width, 1));
+        }
+        let mut variants = vec![Variant { most: few, calls: vec![write.clone(), attend(Runs::Apart), join] }];
+        variants.push(Variant { most: usize::MAX, calls: many });
+        self.push_variants(value, Some(y), variants);
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! Graph into tape: which nodes become one call, and which kernels run for how many rows.
+
+mod attend;
+mod norms;
+mod products;
+mod rounding;
+mod tiles;
+
+use crate::{
+    build::{Builder, MOST_GROUPS, Options, call, columns, ints, is_pointwise},
+    kernels::{chain, combine, embed, gated_delta, hadamard, norm, rope, route, short_conv, slice},
+    pack::halves,
+    tape::{Dim, Tape, Word},
+};
+use nibble_backend::Error;
+use nibble_graph::{Graph, Op, Rows, Value};
+
+/// Compiles a graph whose ops are all known here.
+///
+/// # Errors
+/// [`Error::Unsupported`] for what this device cannot do, [`Error::Memory`] for what it cannot bind.
+pub fn tape(graph: &Graph, options: Options<'_>, device: &str) -> Result<Tape, Error> {
+    let mut b = Builder::new(graph, options);
+    for i in 0..graph.nodes.len() {
+        if !b.done[i] {
+            b.node(Value(i as u32), device)?;
+        }
+    }
+    b.tape.outputs = graph.outputs.iter().map(|&v| (b.slot(v), b.value(v).rows, b.value(v).width)).collect();
+    prune(&mut b.tape, [b.options.limits.rows, b.options.limits.wanted]);
+    b.tape.note_lives();
+    if let Some(slot) = b.tape.slots.iter().find(|s| s.bytes > b.options.caps.binding) {
+        let what = format!("{} on {device}", slot.content.describe());
+        return Err(Error::Memory { what, needed: slot.bytes, available: b.options.caps.binding });
+    }
+    if b.options.limits.rows > MOST_GROUPS {
+        let what = format!("steps of more than {MOST_GROUPS} rows");
+        return Err(Error::Unsupported { device: device.into(), what });
+    }
+    Ok(b.tape)
+}
+
+/// Leaves out what runs for more rows than can come.
+fn prune(tape: &mut Tape, most: [usize; 2]) {
+    for entry in &mut tape.entries {
+        let rows = count(entry.rows, most);
+        let needed =
+            entry.variants.iter().position(|v| v.most >= rows).map_or(entry.variants.len(), |i| i + 1);
+        entry.variants.truncate(needed);
+    }
+}
+
+impl Builder<'_> {
+    fn node(&mut self, value: Value, device: &str) -> Result<(), Error> {
+        let node = self.value(value);
+        let input = |i: usize| node.inputs[i];
+        let width = node.width;
+        match &node.op {
+            Op::Tokens => self.done[value.0 as usize] = true,
+            Op::Embed => self.embed(value)?,
+            Op::Matmul | Op::ExpertMatmul { .. } => self.products(value)?,
+            op if is_pointwise(op) => self.pointwise(value),
+            Op::RmsNorm { eps } => {
+                let (x, weight) = (self.slot(input(0)), self.vector(node.weights[0]));
+                let len = self.graph.weight(node.weights[0]).data.shape().elements();
+                let y = self.fresh(value);
+                self.rms_norm(value, [x, weight, y], len, *eps);
+            }
+            Op::L2Norm { group, eps } => {
+                let x = self.slot(input(0));
+                let y = self.fresh(value);
+                self.norm(value, norm::l2_norm(), vec![x, y], y, *group, *eps);
+            }
+            Op::Slice { group, start, len } => {
+                let x = self.slot(input(0));
+                let y = self.fresh(value);
+                let words = ints([width, *group, *start, *len]);
+                self.push(value, y, vec![call(slice::slice(), vec![x, y], words, columns(width, 256))]);
+            }
+            Op::Columns => {
+                let (x, numbers) = (self.slot(input(0)), self.vector(node.weights[0]));
+                let y = self.fresh(value);
+                let words = ints([self.value(input(0)).width, width]);
+                let slots = vec![x, numbers, y];
+                self.push(value, y, vec![call(slice::columns(), slots, words, columns(width, 256))]);
+            }
+            Op::Hadamard { block } if block * 4 <= self.options.caps.workgroup as usize => {
+                let x = self.slot(input(0));
+                let y = self.fresh(value);
+                let blocks = width / block;
+                let grid = [Dim::Fixed(blocks as u32), Dim::Rows(1, 1), Dim::Fixed(1)];
+                let shader = hadamard::hadamard(*block);
+                self.push(value, y, vec![call(shader, vec![x, y], ints([blocks]), grid)]);
+            }
+            // Attention turns it.
+            Op::Rope(_) if self.turned_by(value).is_some() => self.done[value.0 as usize] = true,
+            Op::Rope(r) => {
+                let x = self.slot(input(0));
+                let ((turns, by_row), rows) = (self.turns(r), self.step("rows"));
+                let y = self.fresh(value);
+                let words = ints([width, r.head_dim, r.dims]);
+                let shader = rope::rope(r.layout, by_row);
+                self.push(value, y, vec![call(shader, vec![rows, turns, x, y], words, columns(width, 256))]);
+            }
+            Op::Attention(a) => self.attention(value, a, device)?,
+            Op::ShortConv { state } => {
+                let kernel = self.graph.weight(node.weights[0]).data.shape().row_len();
+                let (x, weight) = (self.slot(input(0)), self.vector(node.weights[0]));
+                let (state, sequences) = (self.state(*state), self.step("sequences"));
+                let y = self.fresh(value);
+                let grid = [Dim::Fixed(width.div_ceil(64) as u32), Dim::Sequences, Dim::Fixed(1)];
+                let slots = vec![sequences, x, weight, state, y];
+                self.push(value, y, vec![call(short_conv::short_conv(kernel), slots, ints([width]), grid)]);
+            }
+            Op::GatedDelta(d) => {
+                let mut slots = vec![self.step("sequences")];
+                slots.extend((0..5).map(|i| self.slot(input(i))));
+                slots.push(self.state(d.state));
+                let y = self.fresh(value);
+                slots.push(y);
+                let blocks = d.value_dim.div_ceil(gated_delta::COLUMNS as usize) as u32;
+                let grid = [Dim::Fixed(d.value_heads as u32), Dim::Fixed(blocks), Dim::Sequences];
+                self.push(value, y, vec![call(gated_delta::gated_delta(d), slots, vec![], grid)]);
+            }
+            Op::Route(r) => {
+                let logits = self.slot(input(0));
+                let bias = node.weights.first().map(|&w| self.vector(w));
+                let y = self.fresh(value);
+                let shader = route::route(r, self.value(input(0)).width, bias.is_some());
+                let slots = [logits].into_iter().chain(bias).chain([y]).collect();
+                let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
+                self.push(value, y, vec![call(shader, slots, vec![], grid)]);
+            }
+            Op::ExpertBias { used } => {
+                let (x, route) = (self.slot(input(0)), self.slot(input(1)));
+                let bias = self.vector(node.weights[0]);
+                let y = self.fresh(value);
+                let shader = combine::expert_bias(*used);
+                let slots = vec![x, route, bias, y];
+                self.push(value, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
+            }
+            Op::Combine { used } => {
+                let (x, route) = (self.slot(input(0)), self.slot(input(1)));
+                let y = self.fresh(value);
+                let shader = combine::combine(*used);
+                self.push(
+                    value,
+                    y,
+                    vec![call(shader, vec![x, route, y], ints([width]), columns(width, 256))],
+                );
+            }
+            Op::Wanted => {
+                let (x, numbers) = (self.slot(input(0)), self.step("wanted"));
+                let y = self.fresh(value);
+                let slots = vec![numbers, x, y];
+                self.push(value, y, vec![call(slice::wanted(), slots, ints([width]), columns(width, 256))]);
+            }
+            op => {
+                return Err(Error::Unsupported { device: device.into(), what: op.name().into() });
+            }
+        }
+        Ok(())
+    }
+
+    fn embed(&mut self, value: Value) -> Result<(), Error> {
+        let index = self.matrix(&self.value(value).weights[..1])?;
+        let rows = self.step("rows");
+        let y = self.fresh(value);
+        let matrix = self.tape.matrices[index].clone();
+        let row_halves = halves(matrix.row_len);
+        let calls = matrix.parts.iter().zip(&matrix.planes).enumerate().map(|(part, (range, planes))| {
+            let mut slots = vec![rows];
+            slots.extend(planes);
+            slots.push(y);
+            let mut words = ints([range.len(), range.start, row_halves, matrix.row_len]);
+            words.push(Word::Factor(index, part));
+            call(embed::embed(&matrix.form), slots, words, columns(row_halves, 64))
+        });
+        let calls = calls.collect();
+        self.push(value, y, calls);
+        Ok(())
+    }
+
+    fn pointwise(&mut self, value: Value) {
+        let node = self.value(value);
+        let first = node.inputs[0];
+        let x = self.slot(first);
+        let (link, other, vector) = self.as_link(node, first).expect("an element-wise node");
+        let (mut links, mut slots) = (vec![link], vec![]);
+        slots.extend(other.map(|o| self.slot(o)).or(vector));
+        self.done[value.0 as usize] = true;
+        let made = self.tape.slots.len();
+        let (last, more, operands) = self.follow(value, made, false);
+        links.extend(more);
+        slots.extend(operands);
+        self.mark(value, last);
+        let y = self.fresh(last);
+        let width = node.width;
+        let shader = chain::pointwise(&links);
+        let slots = [x, y].into_iter().chain(slots).collect();
+        self.push(last, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
+    }
+
+    /// The nodes from `value` to `last` are part of a call.
+    fn mark(&mut self, mut value: Value, last: Value) {
+        while value != last {
+            self.done[value.0 as usize] = true;
+            value = Value(self.only_user(value).expect("a chain of only users") as u32);
+        }
+        self.done[last.0 as usize] = true;
+    }
+}
+
+/// The rows of a value's kind in a step.
+pub fn count(rows: Rows, step: [usize; 2]) -> usize {
+    match rows {
+        Rows::Tokens => step[0],
+        Rows::Wanted => step[1],
+    }
+}
