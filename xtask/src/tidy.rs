@@ -14,8 +14,8 @@ const LINES: &[&[&str]] = &[
     &["measure"],
     &["api"],
     &["engine", "backend-cpu", "backend-wgpu", "backend-reference"],
-    &["model", "chat", "sampler", "backend"],
-    &["format", "tokenizer", "graph"],
+    &["model", "chat", "backend"],
+    &["format", "tokenizer", "graph", "sampler"],
     &["quant"],
     &["tensor"],
 ];

@@ -1,9 +1,11 @@
 //! Tokens a second of a model: `cargo run --release --example gpu_speed -- MODEL [PROMPT] [GENERATED] [DEPTH] [SEQUENCES]`.
 //!
 //! Fills the sequences up to DEPTH, runs a prompt (512 tokens) in one step, then generates (64 tokens) on the device alone;
-//! median, least and most of five runs each. With `TRACE=1`, a table of what the calls of a prompt and of a token took.
+//! median, least and most of five runs each; then the same with tokens that are drawn in other ways. With `TRACE=1`, a table of what the calls of a prompt and of a token took.
 
-use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Plan, Sequence, Span, Step, Tracer};
+use nibble_backend::{
+    Activations, Backend, Draw, KvType, Limits, PAGE_LEN, Plan, Sequence, Span, Step, Tracer,
+};
 use nibble_backend_wgpu::{Gpu, GpuOptions};
 use std::{
     collections::BTreeMap,
@@ -13,6 +15,14 @@ use std::{
 
 /// Runs of each kind.
 const RUNS: usize = 5;
+
+/// Ways to draw tokens.
+const DRAWS: [(&str, Draw); 4] = [
+    ("the largest logit", Draw::LARGEST),
+    ("temperature", Draw { top_k: 0, inverse: 1.25, ..Draw::LARGEST }),
+    ("top-p 0.95", Draw { top_k: 0, top_p: 4_080_218_931, ..Draw::LARGEST }),
+    ("top-k 40, top-p 0.95", Draw { top_k: 40, top_p: 4_080_218_931, ..Draw::LARGEST }),
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -42,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pages: Vec<Vec<u32>> =
         (0..sequences).map(|s| (0..per_sequence).map(|p| (p * sequences + s) as u32).collect()).collect();
     let mut run = Run { plan, pages, logits: vec![0.0; model.config.vocab] };
-    let mut times = [vec![], vec![]];
+    let mut times = [const { vec![] }; 1 + DRAWS.len()];
     let all: Vec<usize> = (0..sequences).collect();
     for _ in 0..RUNS {
         for s in 0..sequences {
@@ -57,14 +67,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             run.step(&[s], depth, prompt)?;
             times[0].push(start.elapsed());
         }
-        let start = Instant::now();
-        run.decode(&all, depth + prompt, generated)?;
-        times[1].push(start.elapsed());
+        for (times, (_, draw)) in times[1..].iter_mut().zip(DRAWS) {
+            let start = Instant::now();
+            run.decode(&all, depth + prompt, generated, draw)?;
+            times.push(start.elapsed());
+        }
     }
-    let [prompts, tokens] = &mut times;
+    let (prompts, tokens) = times.split_first_mut().ok_or("no times")?;
     report(&format!("prompt {prompt} at {depth}"), prompt, prompts);
-    let what = format!("generation {generated} at {}, {sequences} sequences", depth + prompt);
-    report(&what, generated * sequences, tokens);
+    for (times, (name, _)) in tokens.iter_mut().zip(DRAWS) {
+        let what = format!("generation {generated} at {}, {sequences} sequences, {name}", depth + prompt);
+        report(&what, generated * sequences, times);
+    }
     if std::env::var_os("TRACE").is_some() {
         let times = Arc::new(Times { start: Instant::now(), calls: Mutex::default() });
         run.plan.trace(Arc::clone(&times) as Arc<dyn Tracer>);
@@ -145,8 +159,15 @@ impl Run {
     }
 
     /// `count` tokens of each sequence from position `at` on.
-    fn decode(&mut self, of: &[usize], at: usize, count: usize) -> Result<(), nibble_backend::Error> {
-        self.with_step(of, at, 1, |plan, step| plan.decode(step, count, &mut |_| true))
+    fn decode(
+        &mut self,
+        of: &[usize],
+        at: usize,
+        count: usize,
+        draw: Draw,
+    ) -> Result<(), nibble_backend::Error> {
+        let draws = vec![draw; of.len()];
+        self.with_step(of, at, 1, |plan, step| plan.decode(step, &draws, count, &mut |_| true))
     }
 
     fn with_step(

@@ -2,12 +2,12 @@
 
 use crate::{
     device::Device,
-    kernels::argmax,
+    kernels::{argmax, draw},
     modes::{MOST_FOLDED, MOST_IN_FLIGHT},
     plan::{GpuPlan, Pipeline, bind},
     tape::Content,
 };
-use nibble_backend::{Error, Step};
+use nibble_backend::{Draw, Error, Step};
 use nibble_graph::Rows;
 use std::{
     collections::VecDeque,
@@ -20,8 +20,8 @@ use wgpu::{BufferUsages, PollType};
 
 /// What choosing tokens takes.
 pub struct Decoder {
-    pipeline: Arc<Pipeline>,
-    bindings: wgpu::BindGroup,
+    /// For the largest logit of each row, and for draws.
+    choosers: [(Arc<Pipeline>, wgpu::BindGroup); 2],
     tokens: wgpu::Buffer,
     /// Where the host reads tokens: one buffer for each submission under way.
     staging: Vec<wgpu::Buffer>,
@@ -53,18 +53,25 @@ impl Decoder {
     pub fn new(
         device: &Device,
         logits: (&wgpu::Buffer, usize),
-        rows: &wgpu::Buffer,
+        [rows, draws]: [&wgpu::Buffer; 2],
         most: usize,
     ) -> Result<Self, Error> {
-        let pipeline = device.pipeline(&argmax::argmax())?;
         let bytes = (most * MOST_FOLDED * 4) as u64;
         let tokens = device.buffer("tokens", bytes * MOST_IN_FLIGHT as u64)?;
-        let bindings = bind(device, &pipeline, [logits.0, rows, &tokens].into_iter());
+        let chooser = |shader, buffers: &[&wgpu::Buffer]| {
+            let pipeline = device.pipeline(&shader)?;
+            let bindings = bind(device, &pipeline, buffers.iter().copied());
+            Ok::<_, Error>((pipeline, bindings))
+        };
+        let choosers = [
+            chooser(argmax::argmax(), &[logits.0, rows, &tokens])?,
+            chooser(draw::draw(), &[logits.0, draws, rows, &tokens])?,
+        ];
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         let staging = (0..MOST_IN_FLIGHT)
             .map(|_| device.buffer_for("tokens", bytes, usage))
             .collect::<Result<_, _>>()?;
-        Ok(Self { pipeline, bindings, tokens, staging, width: logits.1, most })
+        Ok(Self { choosers, tokens, staging, width: logits.1, most })
     }
 }
 
@@ -84,16 +91,26 @@ impl GpuPlan {
     pub(crate) fn run_ahead(
         &mut self,
         step: &Step<'_>,
+        draws: &[Draw],
         steps: usize,
         take: &mut dyn FnMut(&[u32]) -> bool,
     ) -> Result<(), Error> {
-        self.begin(step, steps)?;
+        self.words.draws.clear();
+        if draws.iter().any(|draw| draw.top_k != 1) {
+            for (draw, &position) in draws.iter().zip(step.positions) {
+                self.words.draws.extend(draw::words(draw, position));
+            }
+        }
+        let begun = self.begin(step, steps);
+        let chooser = usize::from(!self.words.draws.is_empty());
+        self.words.draws.clear();
+        begun?;
         let mut under_way = VecDeque::with_capacity(MOST_IN_FLIGHT);
         let (mut flights, mut sent, mut more) = (0, 0, true);
         while more && (sent < steps || !under_way.is_empty()) {
             while sent < steps && under_way.len() < self.mode.in_flight {
                 let count = self.mode.folded.min(steps - sent);
-                under_way.push_back(self.send(flights % MOST_IN_FLIGHT, count)?);
+                under_way.push_back(self.send(flights % MOST_IN_FLIGHT, count, chooser)?);
                 (flights, sent) = (flights + 1, sent + count);
             }
             let Some(flight) = under_way.pop_front() else { break };
@@ -107,14 +124,15 @@ impl GpuPlan {
     }
 
     /// Submits steps whose tokens are on the device.
-    fn send(&self, at: usize, steps: usize) -> Result<Flight, Error> {
+    fn send(&self, at: usize, steps: usize, chooser: usize) -> Result<Flight, Error> {
         let decoder = self.decoder.as_ref().expect("decodes() was asked");
         let rows = self.rows[0];
         let first = at * decoder.most * MOST_FOLDED;
         let bytes = (steps * rows * 4) as u64;
         let choose = |pass: &mut wgpu::ComputePass<'_>, step: usize| {
-            pass.set_pipeline(&decoder.pipeline.pipeline);
-            pass.set_bind_group(0, &decoder.bindings, &[]);
+            let (pipeline, bindings) = &decoder.choosers[chooser];
+            pass.set_pipeline(&pipeline.pipeline);
+            pass.set_bind_group(0, bindings, &[]);
             let words = [rows as u32, decoder.width as u32, (first + step * rows) as u32];
             pass.set_immediates(0, bytemuck::cast_slice(&words));
             self.count(|counts| counts.calls += 1);

@@ -23,7 +23,7 @@ pub struct GpuOptions {
 
 /// A GPU. Its plans share one device.
 pub struct Gpu {
-    device: Arc<Device>,
+    pub(crate) device: Arc<Device>,
     options: GpuOptions,
 }
 

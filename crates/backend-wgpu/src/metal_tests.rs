@@ -5,7 +5,7 @@ use crate::{
     adapters::Caps,
     build::Options,
     compile,
-    kernels::{argmax, copy},
+    kernels::{argmax, copy, draw},
     shader::{Access, Shader},
 };
 use naga::{
@@ -103,6 +103,7 @@ fn shaders() -> Vec<Shader> {
         }
     }
     add(argmax::argmax());
+    add(draw::draw());
     add(copy::copy());
     all.into_values().collect()
 }

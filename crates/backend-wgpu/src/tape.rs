@@ -32,6 +32,8 @@ pub enum Content {
     Pages,
     /// Numbers of wanted rows.
     Wanted,
+    /// How the tokens after a step are drawn.
+    Draws,
     /// Cosines and sines of the step's rows.
     Turns(Rope),
 }
@@ -39,7 +41,10 @@ pub enum Content {
 impl Content {
     /// Whether every step fills it.
     pub fn is_description(&self) -> bool {
-        matches!(self, Self::Rows | Self::Sequences | Self::Pages | Self::Wanted | Self::Turns(_))
+        matches!(
+            self,
+            Self::Rows | Self::Sequences | Self::Pages | Self::Wanted | Self::Draws | Self::Turns(_)
+        )
     }
 
     /// What it is, for errors.
@@ -50,7 +55,7 @@ impl Content {
             Self::Table(_) | Self::Turns(_) => "a table of rotations",
             Self::Bank(_) => "one layer's bank of keys or values",
             Self::State(_) => "one layer's recurrent state",
-            Self::Rows | Self::Sequences | Self::Pages | Self::Wanted => "a step's description",
+            Self::Rows | Self::Sequences | Self::Pages | Self::Wanted | Self::Draws => "a step's description",
         }
     }
 }

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{gpu, open};
-use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
+use nibble_backend::{Activations, Backend, Draw, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
 use nibble_backend_wgpu::{Gpu, GpuOptions};
-use nibble_testkit::{runner::argmax, workspace_root};
+use nibble_sampler::{Sampler, SamplerParams};
+use nibble_testkit::workspace_root;
 
 const CONTEXT: usize = 3 * PAGE_LEN;
 const SEQUENCES: usize = 2;
@@ -40,45 +41,87 @@ fn with_step<T>(tokens: &[u32], position: u32, work: impl FnOnce(&Step<'_>) -> T
     })
 }
 
+/// Samplers of two sequences: both greedy, one of them, none.
+fn samplers(vocab: usize) -> Vec<[Sampler; SEQUENCES]> {
+    let greedy = || SamplerParams { temperature: 0.0, ..Default::default() };
+    let drawn = |seed| SamplerParams {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.02,
+        seed,
+        ..Default::default()
+    };
+    let free = |seed| SamplerParams { temperature: 1.3, seed, ..Default::default() };
+    [[greedy(), greedy()], [drawn(1), greedy()], [drawn(2), free(3)], [free(4), free(4)]]
+        .map(|pair| pair.map(|params| Sampler::new(params, vocab).unwrap()))
+        .into()
+}
+
 #[test]
 fn the_device_goes_on_with_the_tokens_that_the_host_would_take() {
-    let Some(gpu) = gpu(GpuOptions::default()) else { return };
-    for name in ["llama", "gemma2", "qwen3-moe"] {
-        let model = open(&workspace_root().join("golden/models").join(name));
-        let first = [7, 11];
-        let mut host = plan(&gpu, &model);
-        let mut expected: Vec<Vec<u32>> = vec![];
-        let mut logits = vec![0.0; model.config.vocab];
-        for position in 0..STEPS {
-            let tokens = expected.last().cloned().unwrap_or(first.to_vec());
-            with_step(&tokens, position as u32, |step| host.run(step).unwrap());
-            let mut choose = |row| {
-                host.read(0, row, &mut logits).unwrap();
-                argmax(&logits)
-            };
-            expected.push((0..SEQUENCES).map(&mut choose).collect());
-        }
-        let mut device = plan(&gpu, &model);
-        assert!(device.can_decode(), "{name}");
-        for mode in device.modes() {
-            device.set_mode(mode).unwrap();
-            // In runs that end before they were to, as at a stop token.
-            let mut found: Vec<Vec<u32>> = vec![];
-            while found.len() < STEPS {
-                let tokens = found.last().cloned().unwrap_or(first.to_vec());
-                let (position, most) = (found.len() as u32, found.len() + 7);
-                let steps = 16.min(STEPS - found.len());
-                with_step(&tokens, position, |step| {
-                    let mut take = |tokens: &[u32]| {
-                        found.push(tokens.to_vec());
-                        found.len() < most
-                    };
-                    device.decode(step, steps, &mut take).unwrap();
-                });
+    for (strict, names) in [(false, &["llama", "gemma2", "qwen3-moe"][..]), (true, &["llama"])] {
+        let Some(gpu) = gpu(GpuOptions { strict, ..GpuOptions::default() }) else { return };
+        for name in names {
+            let model = open(&workspace_root().join("golden/models").join(name));
+            let (mut host, mut device) = (plan(&gpu, &model), plan(&gpu, &model));
+            assert!(device.can_decode(), "{name}");
+            // Which model made the logits is nothing to a draw.
+            let kinds = if *name == "llama" { usize::MAX } else { 1 };
+            for (i, mut samplers) in samplers(model.config.vocab).into_iter().enumerate().take(kinds) {
+                let expected = through_the_host(&mut *host, &mut samplers.clone(), model.config.vocab);
+                // Handing over in other ways changes nothing, however tokens are chosen.
+                let modes = if i == 0 && !strict { device.modes() } else { vec![device.mode()] };
+                for mode in modes {
+                    device.set_mode(mode).unwrap();
+                    let found = on_the_device(&mut *device, &mut samplers);
+                    assert_eq!(found, expected, "{name}, {mode}, {:?}", samplers.map(|s| s.params().clone()));
+                }
             }
-            assert_eq!(found, expected, "{name}, {mode}");
         }
     }
+}
+
+/// The first tokens of both sequences.
+const FIRST: [u32; SEQUENCES] = [7, 11];
+
+fn through_the_host(plan: &mut dyn Plan, samplers: &mut [Sampler; SEQUENCES], vocab: usize) -> Vec<Vec<u32>> {
+    let mut all: Vec<Vec<u32>> = vec![];
+    let mut logits = vec![0.0; vocab];
+    for position in 0..STEPS {
+        let tokens = all.last().cloned().unwrap_or(FIRST.to_vec());
+        with_step(&tokens, position as u32, |step| plan.run(step).unwrap());
+        let choose = |(row, sampler): (usize, &mut Sampler)| {
+            plan.read(0, row, &mut logits).unwrap();
+            let token = sampler.sample(&mut logits).unwrap();
+            sampler.accept(token);
+            token
+        };
+        all.push(samplers.iter_mut().enumerate().map(choose).collect());
+    }
+    all
+}
+
+/// In runs that end before they were to, as at a stop token.
+fn on_the_device(plan: &mut dyn Plan, samplers: &mut [Sampler; SEQUENCES]) -> Vec<Vec<u32>> {
+    let mut found: Vec<Vec<u32>> = vec![];
+    while found.len() < STEPS {
+        let tokens = found.last().cloned().unwrap_or(FIRST.to_vec());
+        let (position, most) = (found.len() as u32, found.len() + 7);
+        let steps = 16.min(STEPS - found.len());
+        let draws = samplers.each_mut().map(|sampler| {
+            sampler.seek(u64::from(position));
+            sampler.draw().unwrap()
+        });
+        with_step(&tokens, position, |step| {
+            let mut take = |tokens: &[u32]| {
+                found.push(tokens.to_vec());
+                found.len() < most
+            };
+            plan.decode(step, &draws, steps, &mut take).unwrap();
+        });
+    }
+    found
 }
 
 #[test]
@@ -91,7 +134,9 @@ fn modes_hand_over_what_their_names_say() {
         device.set_mode(mode).unwrap();
         assert_eq!(device.mode(), mode);
         let before = device.counts();
-        with_step(&[7, 11], 0, |step| device.decode(step, 16, &mut |_| true).unwrap());
+        with_step(&[7, 11], 0, |step| {
+            device.decode(step, &[Draw::LARGEST; SEQUENCES], 16, &mut |_| true).unwrap()
+        });
         counts.insert(mode, device.counts() - before);
     }
     let calls = counts["one-submit"].calls;

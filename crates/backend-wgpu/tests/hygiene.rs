@@ -3,7 +3,7 @@
 mod common;
 
 use common::{gpu, open};
-use nibble_backend::{Activations, Backend, Error, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
+use nibble_backend::{Activations, Backend, Draw, Error, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
 use nibble_backend_wgpu::{Gpu, GpuOptions};
 use nibble_model::Model;
 use nibble_testkit::{runner::argmax, workspace_root};
@@ -63,7 +63,8 @@ fn steps_reserve_no_memory_of_the_device() {
         token = step(&mut *plan, &mut logits, token, position).unwrap();
         assert_eq!((plan.counts().buffers, plan.device_memory()), (made, memory), "position {position}");
     }
-    with_step(token, PAGE_LEN, |step| plan.decode(step, CONTEXT - PAGE_LEN, &mut |_| true)).unwrap();
+    with_step(token, PAGE_LEN, |step| plan.decode(step, &[Draw::LARGEST], CONTEXT - PAGE_LEN, &mut |_| true))
+        .unwrap();
     assert_eq!((plan.counts().buffers, plan.device_memory()), (made, memory));
     assert_eq!(plan.counts().steps as usize, CONTEXT);
 }
@@ -90,7 +91,7 @@ fn the_bank_is_used_to_its_end_and_no_further() {
         found.extend_from_slice(chosen);
         true
     };
-    with_step(7, 0, |step| other.decode(step, CONTEXT, &mut take)).unwrap();
+    with_step(7, 0, |step| other.decode(step, &[Draw::LARGEST], CONTEXT, &mut take)).unwrap();
     assert_eq!(found, tokens);
 }
 

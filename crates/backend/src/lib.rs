@@ -21,6 +21,7 @@ pub use step::{PAGE_LEN, Sequence, Step};
 pub use trace::{Category, Span, Tracer, timed};
 
 use nibble_graph::{Graph, Op};
+pub use nibble_sampler::Draw;
 use std::{fmt, str::FromStr, sync::Arc};
 
 /// How keys and values are kept.
@@ -164,8 +165,8 @@ pub trait Plan: Send {
         false
     }
 
-    /// Runs `step` and goes on from it up to `steps` times in all, each sequence with the token of its largest logit (the
-    /// lowest id of equals; `u32::MAX` if a logit is NaN or infinite). After each step `take` gets these tokens, one a
+    /// Runs `step` and goes on from it up to `steps` times in all, each sequence with the token that its entry of `draws` takes
+    /// (`u32::MAX` if a logit is NaN or infinite, or no token is allowed). After each step `take` gets these tokens, one a
     /// sequence, and says whether to go on; the device may be some steps ahead by then, which leaves nothing behind but
     /// numbers in pages after the last token taken.
     ///
@@ -176,6 +177,7 @@ pub trait Plan: Send {
     fn decode(
         &mut self,
         _step: &Step<'_>,
+        _draws: &[Draw],
         _steps: usize,
         _take: &mut dyn FnMut(&[u32]) -> bool,
     ) -> Result<(), Error> {

@@ -296,13 +296,14 @@ impl Engine {
         }
     }
 
-    /// Steps that the device can do alone: if all sequences just go on, with the largest logit each.
+    /// Steps that the device can do alone: if all sequences just go on, with tokens that need nothing but logits.
     fn steps_ahead(&self, shares: &[Share]) -> usize {
         if !self.plan.can_decode() || shares.len() != self.running.len() {
             return 1;
         }
         let left = |s: &Running| {
-            let simple = s.done >= s.prompt_len() && s.tokens.len() == s.done + 1 && s.sampler.is_argmax();
+            let simple =
+                s.done >= s.prompt_len() && s.tokens.len() == s.done + 1 && s.sampler.draw().is_some();
             let room = self.limits.context - s.done;
             let generated = s.tokens.len() - s.prompt_len();
             let wanted = s.request.max_tokens.map_or(room, |n| n.saturating_sub(generated));
@@ -316,9 +317,10 @@ impl Engine {
     fn run_ahead(&mut self, shares: &[Share], steps: usize, events: &mut Vec<Event>) -> Result<bool, Error> {
         let mut tokens: Vec<Vec<u32>> = Vec::with_capacity(steps);
         let stops: Vec<_> = self.running.iter().map(|s| s.request.stop_tokens.clone()).collect();
+        let draws: Vec<_> = self.running.iter().filter_map(|s| s.sampler.draw()).collect();
         let vocab = self.vocab;
         self.run_with(shares, steps, &mut |plan, step| {
-            plan.decode(step, steps, &mut |chosen| {
+            plan.decode(step, &draws, steps, &mut |chosen| {
                 if chosen.iter().any(|&token| token as usize >= vocab) {
                     return false;
                 }

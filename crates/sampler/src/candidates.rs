@@ -1,11 +1,13 @@
 //! The tokens that are still in the running, and the filters that thin them out.
 
+use crate::share::{share, upper};
+
 /// One token that may be drawn.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Candidate {
     pub id: u32,
     pub logit: f32,
-    /// Probability among the candidates, or a key to sort by, as the filter at work needs it.
+    /// Probability among the candidates, or a key to sort by, for [`Candidates::typical`].
     pub weight: f32,
 }
 
@@ -19,7 +21,7 @@ pub struct Candidates {
 
 /// Likeliest first, and of equals the lowest id: a total order, so that no result depends on how it is sorted.
 fn before(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
-    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
+    b.logit.partial_cmp(&a.logit).unwrap_or(std::cmp::Ordering::Equal).then(a.id.cmp(&b.id))
 }
 
 impl Candidates {
@@ -45,13 +47,15 @@ impl Candidates {
         self.items.truncate(k);
     }
 
-    pub fn top_p(&mut self, p: f32) {
-        if p >= 1.0 {
-            return;
-        }
-        self.weigh();
+    /// Keeps the likeliest until their shares are `p` of all, a share of 2^32.
+    pub fn top_p(&mut self, p: u32) {
+        let best = self.best();
+        let share = |c: &Candidate| share(best - c.logit);
+        let total: u64 = self.items.iter().map(share).sum();
+        // The first whose sum is above this is the last one kept.
+        let target = ((u128::from(total) * u128::from(p)).saturating_sub(1) >> 32) as u64;
         // Mostly a few hundred tokens are enough, so they are sorted by and by.
-        let (mut done, mut sum) = (0, 0.0);
+        let (mut done, mut sum) = (0, 0);
         while done < self.items.len() {
             let rest = &mut self.items[done..];
             let step = (done * 4).max(256).min(rest.len());
@@ -62,9 +66,9 @@ impl Candidates {
                 rest[..step].sort_unstable_by(before);
             }
             for c in &rest[..step] {
-                sum += f64::from(c.weight);
+                sum += share(c);
                 done += 1;
-                if sum >= f64::from(p) {
+                if sum > target {
                     self.items.truncate(done);
                     break;
                 }
@@ -73,13 +77,10 @@ impl Candidates {
         self.sorted = true;
     }
 
-    pub fn min_p(&mut self, p: f32) {
-        if p <= 0.0 {
-            return;
-        }
-        // P(token) >= p P(best) holds where logit >= best + ln p: no probability is needed.
-        let least = f64::from(self.best()) + f64::from(p).ln();
-        self.items.retain(|c| f64::from(c.logit) >= least);
+    /// Keeps those whose logits lie at most so far below the best.
+    pub fn min_p(&mut self, below: f32) {
+        let best = self.best();
+        self.items.retain(|c| best - c.logit <= below);
     }
 
     pub fn typical(&mut self, p: f32) {
@@ -105,14 +106,11 @@ impl Candidates {
         }
     }
 
-    pub fn temperature(&mut self, temperature: f32) {
-        if temperature == 1.0 {
-            return;
-        }
+    /// Makes logits their differences to the best one, times `inverse`: so no division by a small number overflows.
+    pub fn temperature(&mut self, inverse: f32) {
         let best = self.best();
         for c in &mut self.items {
-            // From the best one on, so that no division by a small number overflows.
-            c.logit = (c.logit - best) / temperature;
+            c.logit = -((best - c.logit) * inverse);
         }
         // Logits so low that they became -inf are out; the best one is 0 now.
         self.items.retain(|c| c.logit != f32::NEG_INFINITY);
@@ -126,23 +124,22 @@ impl Candidates {
         }
     }
 
-    /// The candidate at `u`, in [0, 1), of the summed probabilities, in the order of ids: so a draw does not depend
-    /// on how the filters left them.
-    pub fn draw(&mut self, u: f64) -> Option<u32> {
+    /// The candidate at the place `random` / 2^64 of the summed shares, in the order of ids: so a draw does not depend on how
+    /// the filters left them.
+    pub fn draw(&mut self, random: u64) -> Option<u32> {
         self.items.sort_unstable_by_key(|c| c.id);
         self.sorted = false;
-        let best = f64::from(self.best());
-        let weight = |c: &Candidate| (f64::from(c.logit) - best).exp();
-        let total: f64 = self.items.iter().map(weight).sum();
-        let mut left = u * total;
+        let best = self.best();
+        let share = |c: &Candidate| share(best - c.logit);
+        let mut left = upper(random, self.items.iter().map(share).sum());
         for c in &self.items {
-            left -= weight(c);
-            if left < 0.0 {
+            let share = share(c);
+            if left < share {
                 return Some(c.id);
             }
+            left -= share;
         }
-        // Rounding may leave a rest: then it is the last one that has a probability.
-        self.items.iter().rev().find(|c| weight(c) > 0.0).map(|c| c.id)
+        None
     }
 
     fn best(&self) -> f32 {

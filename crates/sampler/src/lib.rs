@@ -2,7 +2,8 @@
 //!
 //! A [`Sampler`] belongs to one sequence. It changes the logits by its [`SamplerParams`] in a stated order and draws a token
 //! with a number that depends on the seed and on how many tokens came before, and on nothing else: neither batching
-//! nor saving and restoring changes a draw. After [`Sampler::new`] nothing is allocated for a token.
+//! nor saving and restoring changes a draw. Probabilities are integers (`share`), so a device that draws itself (by a [`Draw`])
+//! takes the same token of the same logits. After [`Sampler::new`] nothing is allocated for a token.
 //!
 //! ```
 //! use nibble_sampler::{SamplerParams, Sampler};
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod candidates;
+mod draw;
 mod dry;
 mod error;
 mod history;
@@ -23,10 +25,13 @@ mod logprobs;
 mod params;
 mod random;
 mod sampler;
+mod share;
 
+pub use draw::Draw;
 pub use dry::Dry;
 pub use error::{Error, Result};
 pub use logprobs::{log_sum_exp, top_logprobs};
 pub use params::{SamplerParams, Stage, default_order, parse_order};
-pub use random::uniform;
+pub use random::{GOLDEN, uniform};
 pub use sampler::Sampler;
+pub use share::{EXP2, LOG2_E};

@@ -4,14 +4,19 @@
 ///
 /// Two rounds of the SplitMix64 mixer (Steele, Lea and Flood 2014) over the seed and the counter.
 pub fn uniform(seed: u64, n: u64) -> f64 {
-    let bits = mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)));
-    (bits >> 11) as f64 / (1u64 << 53) as f64
+    (bits(before(seed, n)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// What [`bits`] makes number `n` of `seed` from; that of number `n + 1` is [`GOLDEN`] more.
+pub fn before(seed: u64, n: u64) -> u64 {
+    bits(seed.wrapping_add(GOLDEN)).wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN))
 }
 
 /// 2^64 over the golden ratio, made odd.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-fn mix(z: u64) -> u64 {
+/// The mixer.
+pub fn bits(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -1,6 +1,7 @@
 //! One sequence's sampler.
 
 use crate::candidates::Candidates;
+use crate::draw::{self, Draw};
 use crate::dry::Matches;
 use crate::history::History;
 use crate::{Error, Result, SamplerParams, Stage, random};
@@ -27,8 +28,8 @@ impl Sampler {
     /// # Errors
     /// [`Error::Parameter`] if a parameter lies outside its range.
     pub fn new(params: SamplerParams, vocab: usize) -> Result<Self> {
-        let tokens = "1 to 2^32 - 1 tokens";
-        crate::params::require("vocab", tokens, vocab, |v| v > 0 && u32::try_from(v).is_ok())?;
+        // Shares of so many cannot overflow.
+        crate::params::require("vocab", "1 to 2^24 tokens", vocab, |v| v > 0 && v <= 1 << 24)?;
         params.check(vocab)?;
         let dry = params.dry.is_on() && params.order.contains(&Stage::Dry);
         let penalties = has_penalties(&params);
@@ -48,9 +49,10 @@ impl Sampler {
         &self.params
     }
 
-    /// Whether it takes the largest logit as it is, the lowest id of equals: what a device can do itself.
-    pub fn is_argmax(&self) -> bool {
-        self.params.temperature == 0.0 && !self.changes_logits()
+    /// What the next draw does, if a device can do it itself: the largest logit, or top-k, top-p and min-p in this order
+    /// before temperature, with nothing that looks at other tokens.
+    pub fn draw(&self) -> Option<Draw> {
+        if self.changes_logits() { None } else { Draw::new(&self.params, self.position) }
     }
 
     /// How many tokens were accepted.
@@ -107,8 +109,8 @@ impl Sampler {
         if !filled {
             self.candidates.fill(logits);
         }
-        let u = random::uniform(self.params.seed, self.position);
-        self.candidates.draw(u).ok_or(Error::NothingAllowed { tokens: self.vocab })
+        let random = random::bits(random::before(self.params.seed, self.position));
+        self.candidates.draw(random).ok_or(Error::NothingAllowed { tokens: self.vocab })
     }
 
     /// Takes the token that was sampled, or another one in its place, into the sequence.
@@ -166,11 +168,11 @@ impl Sampler {
         let (p, candidates) = (&self.params, &mut self.candidates);
         match stage {
             Stage::TopK => candidates.top_k(p.top_k),
-            Stage::TopP => candidates.top_p(p.top_p),
-            Stage::MinP => candidates.min_p(p.min_p),
+            Stage::TopP if p.top_p < 1.0 => candidates.top_p(draw::share_of(p.top_p)),
+            Stage::MinP if p.min_p > 0.0 => candidates.min_p(draw::below(p.min_p)),
             Stage::Typical => candidates.typical(p.typical_p),
-            Stage::Temperature => candidates.temperature(p.temperature),
-            Stage::Penalties | Stage::Dry => {}
+            Stage::Temperature => candidates.temperature(draw::inverse(p.temperature)),
+            Stage::TopP | Stage::MinP | Stage::Penalties | Stage::Dry => {}
         }
     }
 }

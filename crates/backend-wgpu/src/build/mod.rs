@@ -5,7 +5,7 @@ mod links;
 use crate::{
     adapters::Caps,
     form::Form,
-    kernels::gemm::Tiles,
+    kernels::{draw, gemm::Tiles},
     pack::halves,
     shader::Shader,
     tape::{Call, Content, Dim, Entry, Matrix, Slot, SlotInfo, Tape, Variant, Word},
@@ -188,6 +188,7 @@ impl<'a> Builder<'a> {
             "rows" => (Content::Rows, 4 * limits.rows),
             "sequences" => (Content::Sequences, 8 * limits.sequences),
             "pages" => (Content::Pages, table),
+            "draws" => (Content::Draws, draw::WORDS * limits.sequences),
             _ => (Content::Wanted, limits.wanted),
         };
         let slot = self.add_slot(content, words.saturating_mul(4));

@@ -8,6 +8,7 @@ mod tiles;
 
 use crate::{
     build::{Builder, MOST_GROUPS, Options, call, columns, ints, is_pointwise},
+    decode::logits,
     kernels::{chain, combine, embed, gated_delta, hadamard, norm, rope, route, short_conv, slice},
     pack::halves,
     tape::{Dim, Tape, Word},
@@ -27,6 +28,9 @@ pub fn tape(graph: &Graph, options: Options<'_>, device: &str) -> Result<Tape, E
         }
     }
     b.tape.outputs = graph.outputs.iter().map(|&v| (b.slot(v), b.value(v).rows, b.value(v).width)).collect();
+    if logits(&b.tape.outputs).is_some() {
+        b.step("draws");
+    }
     prune(&mut b.tape, [b.options.limits.rows, b.options.limits.wanted]);
     b.tape.note_lives();
     if let Some(slot) = b.tape.slots.iter().find(|s| s.bytes > b.options.caps.binding) {

@@ -4,7 +4,7 @@ use crate::shader::{Shader, Source};
 
 const THREADS: u32 = 256;
 
-/// For each row: the place of its largest number, the first of equals, or all ones if one is NaN or infinite. It becomes the row's token, and the row moves on by
+/// For each row: the place of its largest number, the first of equals, or all ones if one is NaN or infinite, or all are forbidden. It becomes the row's token, and the row moves on by
 /// one position. Bindings: logits, step rows, tokens (`[steps, rows]`). Words: `width`, `at` (where this step's tokens begin).
 /// Grid: rows.
 pub fn argmax() -> Shader {
@@ -50,7 +50,8 @@ if v > best[local] || (v == best[local] && at < place[local]) {{ best[local] = v
         &(body
             + "if local == 0u {
 let old = step[group.x];
-let token = select(place[0], 0xffffffffu, atomicLoad(&spoilt) == 1u);
+let none = atomicLoad(&spoilt) == 1u || bitcast<u32>(best[0]) == 0xff800000u;
+let token = select(place[0], 0xffffffffu, none);
 step[group.x] = vec4<u32>(token, old.y + 1u, old.z, old.w);
 tokens[p.at + group.x] = token;
 }"),

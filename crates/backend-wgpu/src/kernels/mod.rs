@@ -6,6 +6,7 @@ pub mod attention;
 pub mod chain;
 pub mod combine;
 pub mod copy;
+pub mod draw;
 pub mod embed;
 pub mod gated_delta;
 pub mod gemm;

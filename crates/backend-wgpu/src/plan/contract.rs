@@ -6,7 +6,7 @@ use crate::{
     modes::{MODES, Mode},
     trace::Trace,
 };
-use nibble_backend::{Counts, Error, Limits, Memory, Plan, Step, Tracer};
+use nibble_backend::{Counts, Draw, Error, Limits, Memory, Plan, Step, Tracer};
 use std::sync::Arc;
 
 impl Plan for GpuPlan {
@@ -72,10 +72,11 @@ impl Plan for GpuPlan {
     fn decode(
         &mut self,
         step: &Step<'_>,
+        draws: &[Draw],
         steps: usize,
         take: &mut dyn FnMut(&[u32]) -> bool,
     ) -> Result<(), Error> {
-        self.run_ahead(step, steps, take)
+        self.run_ahead(step, draws, steps, take)
     }
 
     fn modes(&self) -> Vec<&'static str> {

@@ -7,11 +7,13 @@ use nibble_graph::Rope;
 
 /// What a step writes, kept to be filled again.
 #[derive(Default)]
-pub(super) struct Words {
+pub(crate) struct Words {
     rows: Vec<u32>,
     sequences: Vec<u32>,
     pages: Vec<u32>,
     turns: Vec<u32>,
+    /// Filled while a step is begun from which the device goes on by draws.
+    pub(crate) draws: Vec<u32>,
 }
 
 impl GpuPlan {
@@ -43,6 +45,7 @@ impl GpuPlan {
                 Content::Sequences => &self.words.sequences,
                 Content::Pages => &self.words.pages,
                 Content::Wanted => step.wanted,
+                Content::Draws => &self.words.draws,
                 Content::Turns(rope) => {
                     fill_turns(rope, step, &mut self.words.turns);
                     &self.words.turns

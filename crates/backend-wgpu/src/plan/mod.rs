@@ -70,7 +70,7 @@ pub struct GpuPlan {
     /// Rows of the last step: of tokens, of wanted ones; its sequences.
     pub(crate) rows: [usize; 2],
     sequences: usize,
-    words: Words,
+    pub(crate) words: Words,
     pub(crate) decoder: Option<Decoder>,
     pub(crate) mode: &'static Mode,
     counts: Cell<Counts>,
@@ -137,12 +137,16 @@ impl GpuPlan {
                 _ => {}
             }
         }
-        let rows = tape.slots.iter().position(|s| matches!(s.content, Content::Rows));
-        let decoder = match (logits(&tape.outputs), rows) {
-            (Some((slot, width)), Some(rows)) => Some(Decoder::new(
+        let place = |is: fn(&Content) -> bool| {
+            tape.slots.iter().position(|slot| is(&slot.content)).map(|slot| places[slot])
+        };
+        let rows = place(|content| matches!(content, Content::Rows));
+        let draws = place(|content| matches!(content, Content::Draws));
+        let decoder = match (logits(&tape.outputs), rows, draws) {
+            (Some((slot, width)), Some(rows), Some(draws)) => Some(Decoder::new(
                 device,
                 (&buffers[places[slot.0]], width),
-                &buffers[places[rows]],
+                [&buffers[rows], &buffers[draws]],
                 limits.sequences,
             )?),
             _ => None,
