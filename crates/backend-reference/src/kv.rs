@@ -40,10 +40,13 @@ fn round_blocks(codec: &dyn Codec, head: &mut [f32]) {
 
 /// The Walsh-Hadamard transform of each block of a head, divided by the root of its length, in place.
 ///
-/// A block is the largest power of two that divides the head: 128 of 128, 16 of 80. The transform is its own inverse.
-pub fn hadamard(head: &mut [f32]) {
-    let len = 1 << head.len().trailing_zeros();
-    for block in head.chunks_exact_mut(len) {
+/// A block is the longest power of two that fits, then the rest is cut alike: 128 of 128, 64 and 16 of 80. The transform is its
+/// own inverse.
+pub fn hadamard(mut head: &mut [f32]) {
+    while !head.is_empty() {
+        let len = 1 << head.len().ilog2();
+        let (block, rest) = head.split_at_mut(len);
+        head = rest;
         let mut half = 1;
         while half < len {
             for pair in block.chunks_exact_mut(2 * half) {

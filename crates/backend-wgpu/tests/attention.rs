@@ -16,10 +16,14 @@ fn fast(rows: usize) -> Limits {
 }
 
 fn compare(name: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    compare_within(TOLERANCE, name, found, expected);
+}
+
+fn compare_within(tolerance: f32, name: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
     for (row, (found, expected)) in found.iter().zip(expected).enumerate() {
         let largest = expected.iter().fold(1.0f32, |max, e| max.max(e.abs()));
         for (i, (f, e)) in found.iter().zip(expected).enumerate() {
-            let close = (f - e).abs() <= TOLERANCE * largest;
+            let close = (f - e).abs() <= tolerance * largest;
             assert!(close, "{name}: row {row}, column {i}: {f}, expected {e}");
         }
     }
@@ -38,6 +42,36 @@ fn attention_in_half_precision_agrees_with_the_reference() {
             let expected = run_plan(&mut *reference, &graph, counts, steps);
             let found = run_plan(&mut *plan, &graph, counts, steps);
             compare(&format!("{name} {counts:?}"), &found, &expected);
+        }
+    }
+}
+
+/// A number on the edge between two codes may fall to either side where sums before it differ; then its step is what is off.
+#[test]
+fn attention_in_blocks_agrees_with_the_reference() {
+    for strict in [false, true] {
+        let Some(gpu) = gpu(GpuOptions { strict, ..GpuOptions::default() }) else { return };
+        for (kv, tolerance) in [(KvType::Q8_0, 5e-3), (KvType::Q4_0, 5e-2)] {
+            // Each shape, window, cap, sinks and rotation once: software takes long to compile a kernel.
+            let some = match (strict, kv) {
+                (false, KvType::Q8_0) => {
+                    &["1/1 (16, 16) (Some(70)", "sinks 4/2", "6/1 (80, 48) (None", "rotation"][..]
+                }
+                (false, _) => &["3/3 (20, 12) (Some(9)", "sinks 6/1", "4/2 (64, 64) (Some(70)", "rotation"],
+                _ => &["sinks 6/1"],
+            };
+            let wanted = |name: &str| name.starts_with("attention ") && some.iter().any(|s| name.contains(s));
+            for (name, graph) in graphs().into_iter().filter(|(name, _)| wanted(name)) {
+                let exact = Limits { kv, ..limits(50) };
+                let mut plan = gpu.compile(&graph, &Limits { check_finite: false, ..exact.clone() }).unwrap();
+                let mut reference = Reference.compile(&graph, &exact).unwrap();
+                for (counts, steps) in [([2, 1], 3), ([33, 17], 2)] {
+                    let expected = run_plan(&mut *reference, &graph, counts, steps);
+                    let found = run_plan(&mut *plan, &graph, counts, steps);
+                    let name = format!("{name} {kv} {counts:?}, strict: {strict}");
+                    compare_within(tolerance, &name, &found, &expected);
+                }
+            }
         }
     }
 }

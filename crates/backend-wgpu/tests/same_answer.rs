@@ -14,7 +14,7 @@ const LEN: usize = PAGE_LEN + 33;
 /// Sequences that can run at once.
 const SEQUENCES: usize = 4;
 
-fn plan(backend: &dyn Backend, model: &Model, activations: Activations) -> Box<dyn Plan> {
+fn plan(backend: &dyn Backend, model: &Model, activations: Activations, kv: KvType) -> Box<dyn Plan> {
     let limits = Limits {
         rows: 512,
         wanted: LEN,
@@ -22,7 +22,7 @@ fn plan(backend: &dyn Backend, model: &Model, activations: Activations) -> Box<d
         context: 2 * PAGE_LEN,
         pages: 2 * SEQUENCES + 2,
         state_slots: SEQUENCES + 1,
-        kv: KvType::F16,
+        kv,
         activations,
         check_finite: false,
     };
@@ -98,17 +98,23 @@ fn strict_answers_depend_on_nothing_beside_them() {
         let (width, vocab) = (model.config.vocab, model.config.vocab as u32);
         // Which kernels run depends on both, but not on one of them because of the other.
         let activations = [Activations::Auto, Activations::F32][i % 2];
-        let mut plan = plan(&gpu, &model, activations);
+        let kv = [KvType::F16, KvType::Q4_0, KvType::Q8_0][i % 3];
+        let mut plan = plan(&gpu, &model, activations, kv);
         let expected = run(&mut *plan, width, vocab, 0, 512, 1);
         for (chunk, batch) in [(1, 2), (7, 4), (64, 1)] {
             let found = run(&mut *plan, width, vocab, 0, chunk, batch);
             let other = (0..LEN).find(|&p| found[p] != expected[p]);
-            assert_eq!(other, None, "{}, {activations:?}, chunk {chunk}, batch {batch}", path.display());
+            assert_eq!(
+                other,
+                None,
+                "{}, {activations:?}, {kv}, chunk {chunk}, batch {batch}",
+                path.display()
+            );
         }
         if !model.graph.is_recurrent() {
             keep(&mut *plan, width, vocab);
             let found = run(&mut *plan, width, vocab, PAGE_LEN, 7, 4);
-            assert!(found == expected[PAGE_LEN..], "{}, {activations:?}, kept", path.display());
+            assert!(found == expected[PAGE_LEN..], "{}, {activations:?}, {kv}, kept", path.display());
         }
     }
 }

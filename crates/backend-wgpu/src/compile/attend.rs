@@ -5,12 +5,11 @@ use crate::{
     build::{Builder, FEW, Held, call, columns, ints},
     kernels::{
         attention::{self, Runs},
-        kv,
+        kv, kv_blocks,
     },
     pack::halves,
     tape::{Content, Dim, Variant},
 };
-use nibble_backend::Error;
 use nibble_graph::{Attention, Op, Value};
 
 impl Builder<'_> {
@@ -28,12 +27,10 @@ impl Builder<'_> {
         (same && fits).then_some(user)
     }
 
-    pub(super) fn attention(&mut self, value: Value, a: &Attention, device: &str) -> Result<(), Error> {
+    pub(super) fn attention(&mut self, value: Value, a: &Attention) {
         let layer = self.graph.kv_layers[a.cache];
         let limits = self.options.limits;
-        let unsupported = |what| Error::Unsupported { device: device.into(), what };
-        let bank = kv::Bank::new(layer, limits.kv)
-            .ok_or_else(|| unsupported(format!("keys and values as {}", limits.kv)))?;
+        let bank = kv::Bank::new(layer, limits.kv);
         let inputs = self.value(value).inputs.clone();
         let turn = match &self.value(inputs[0]).op {
             Op::Rope(rope) if self.turned_by(inputs[0]).is_some() => Some(rope),
@@ -49,21 +46,24 @@ impl Builder<'_> {
         let [key, val] = bank.row_words();
         let mut words = (key + val) as usize * layer.kv_heads;
         let mut slots = vec![rows, sequences, pages, k, v, keys, values];
-        let write = match turn {
-            None => kv::write(&bank, None),
-            Some(rope) => {
-                let (table, by_row) = self.turns(rope);
-                let width = a.heads * layer.key_dim;
-                let turned = self.scratch(self.value(value).rows, width * 4);
-                slots.extend([table, q, turned]);
-                (q, words) = (turned, words + width);
-                kv::write(
-                    &bank,
-                    Some(&kv::Turn { layout: rope.layout, dims: rope.dims, by_row, heads: a.heads }),
-                )
-            }
+        let turn = turn.map(|rope| {
+            let (table, by_row) = self.turns(rope);
+            slots.push(table);
+            kv::Turn { layout: rope.layout, dims: rope.dims, by_row, heads: a.heads }
+        });
+        let mut written = 2 * layer.kv_heads;
+        if turn.is_some() || bank.rotates() {
+            let width = a.heads * layer.key_dim;
+            let turned = self.scratch(self.value(value).rows, width * 4);
+            slots.extend([q, turned]);
+            (q, words, written) = (turned, words + width, written + a.heads);
+        }
+        let write = if bank.is_blocks() {
+            let grid = [Dim::Fixed(written as u32), Dim::Rows(1, 1), Dim::Fixed(1)];
+            call(kv_blocks::write(&bank, turn.as_ref(), a.heads), slots, vec![], grid)
+        } else {
+            call(kv::write(&bank, turn.as_ref()), slots, vec![], columns(words, 64))
         };
-        let write = call(write, slots, vec![], columns(words, 64));
         let y = self.fresh(value);
         let heads = attention::Heads::new(a, &bank);
         let groups = (layer.kv_heads * heads.groups) as u32;
@@ -100,12 +100,15 @@ impl Builder<'_> {
         );
         let whole = if self.options.strict { Runs::InTurn } else { Runs::One };
         let mut many = vec![write.clone(), attend(whole)];
+        if bank.rotates() {
+            let grid = [Dim::Fixed(a.heads as u32), Dim::Rows(1, 1), Dim::Fixed(1)];
+            many.push(call(kv_blocks::unrotate(a.heads, layer.value_dim), vec![y], vec![], grid));
+        }
         if let (true, Some(&held)) = (self.options.strict, self.held.get(&(value, 1, Held::CodesFew))) {
             many.push(quantize_call(y, held, self.value(value).width, 1));
         }
         let mut variants = vec![Variant { most: few, calls: vec![write.clone(), attend(Runs::Apart), join] }];
         variants.push(Variant { most: usize::MAX, calls: many });
         self.push_variants(value, Some(y), variants);
-        Ok(())
     }
 }

@@ -106,7 +106,7 @@ impl Builder<'_> {
                 let shader = rope::rope(r.layout, by_row);
                 self.push(value, y, vec![call(shader, vec![rows, turns, x, y], words, columns(width, 256))]);
             }
-            Op::Attention(a) => self.attention(value, a, device)?,
+            Op::Attention(a) => self.attention(value, a),
             Op::ShortConv { state } => {
                 let kernel = self.graph.weight(node.weights[0]).data.shape().row_len();
                 let (x, weight) = (self.slot(input(0)), self.vector(node.weights[0]));

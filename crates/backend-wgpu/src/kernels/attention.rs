@@ -8,6 +8,7 @@
 use super::{
     chain,
     kv::{Bank, PAGE},
+    kv_blocks::{self, BLOCK},
     quantize,
 };
 use crate::shader::{Shader, Source};
@@ -99,8 +100,7 @@ pub fn attend(a: &Attention, bank: &Bank, how: Runs, sinks: bool) -> Shader {
     s.words("u32", &["runs"]);
     s.item(RUN_OF);
     let (g, key_dim) = (heads.group, bank.layer.key_dim);
-    let [key, _] = bank.row_words();
-    let padded = key * bank.per_word as u32;
+    let padded = bank.padded()[0] as u32;
     s.shared("query", &format!("array<f32, {}>", g as u32 * padded));
     s.shared("weight", &format!("array<f32, {}>", g as u32 * THREADS));
     s.shared("most_of", &format!("array<f32, {}>", g * 16));
@@ -195,19 +195,45 @@ fn component(unit: u32, i: u32) -> &'static str {
     if unit == 1 { "" } else { [".x", ".y", ".z", ".w"][i as usize] }
 }
 
-/// `{v}_0`, `{v}_1`: the numbers of a word.
+/// `{v}_0`, `{v}_1` and so on: the numbers of a word, or its codes.
 fn numbers(v: &str, word: &str, per_word: usize) -> String {
-    if per_word == 1 {
-        return format!("let {v}_0 = bitcast<f32>({word});\n");
+    let vectors = match per_word {
+        1 => return format!("let {v}_0 = bitcast<f32>({word});\n"),
+        2 => vec![format!("unpack2x16float({word})")],
+        4 => vec![format!("vec4<f32>(unpack4xI8({word}))")],
+        _ => ["", " >> 4u"]
+            .map(|shift| format!("vec4<f32>(unpack4xU8(({word}{shift}) & 0x0f0f0f0fu)) - 8.0"))
+            .into(),
+    };
+    let mut text = String::new();
+    for (i, vector) in vectors.iter().enumerate() {
+        text += &format!("let {v}_p{i} = {vector};\n");
+        for c in 0..per_word.min(4) {
+            text += &format!("let {v}_{} = {v}_p{i}.{};\n", 4 * i + c, ["x", "y", "z", "w"][c]);
+        }
     }
-    format!("let {v}_p = unpack2x16float({word});\nlet {v}_0 = {v}_p.x;\nlet {v}_1 = {v}_p.y;\n")
+    text
 }
+
+/// WGSL of the scale of block `block` at a position of a head, whose scales begin at word `at`, for that position.
+fn scale_of(array: &str, unit: u32, at: &str, block: &str) -> String {
+    let word = format!("({at} + ({block}) / 2u * {PAGE}u)");
+    let word = match unit {
+        1 => format!("{array}[{word}]"),
+        _ => format!("{array}[{word} / {unit}u][{word} % {unit}u]"),
+    };
+    format!("unpack2x16float({word})[({block}) % 2u]")
+}
+
+/// Units of eight codes in a block.
+const UNITS: u32 = BLOCK as u32 / 8;
 
 /// Leaves in `weight` for each head two halves of the score of each position.
 fn scores(bank: &Bank, g: usize) -> String {
     let (unit, per_word) = (bank.unit(), bank.per_word as u32);
     let [key, _] = bank.row_words();
     let [key_page, _] = bank.page_words();
+    let [head_words, _] = bank.head_words();
     let padded = key * per_word;
     let units = key / unit;
     let each = units.div_ceil(2);
@@ -216,9 +242,20 @@ fn scores(bank: &Bank, g: usize) -> String {
         text += &format!("var s{i} = 0.0;\n");
     }
     text += &format!(
-        "let key_at = (page * {key_page}u + kv_head * {}u) / {unit}u + at_position;\nlet first_unit = side * {each}u;\n",
-        key * PAGE
+        "let key_at = (page * {key_page}u + kv_head * {head_words}u) / {unit}u + at_position;\nlet first_unit = side * {each}u;\n"
     );
+    // So many units have one scale, whichever half of the head they belong to.
+    let group = [UNITS, 2, 1].into_iter().find(|group| each % group == 0).expect("1 divides");
+    if bank.is_blocks() {
+        let codes = key * PAGE;
+        text += &format!(
+            "let scale_at = page * {key_page}u + kv_head * {head_words}u + {codes}u + at_position;\n"
+        );
+        for i in 0..g {
+            text += &format!("var part{i} = 0.0;\n");
+        }
+    }
+    let sum = if bank.is_blocks() { "part" } else { "s" };
     for first in (0..each).step_by(AT_ONCE as usize) {
         let chunk = first..each.min(first + AT_ONCE);
         text += "{\n";
@@ -235,11 +272,18 @@ fn scores(bank: &Bank, g: usize) -> String {
                     for c in 0..per_word {
                         let at = i * padded + (u * unit + w) * per_word + c;
                         let base = unit * per_word;
-                        text += &format!("s{i} += k{u}_{w}_{c} * query[first_unit * {base}u + {at}u];\n");
+                        text += &format!("{sum}{i} += k{u}_{w}_{c} * query[first_unit * {base}u + {at}u];\n");
                     }
                 }
             }
             text += "}\n";
+            if bank.is_blocks() && (u + 1) % group == 0 {
+                let block = format!("(first_unit + {u}u) / {UNITS}u");
+                text += &format!("let d{u} = {};\n", scale_of("keys", unit, "scale_at", &block));
+                for i in 0..g {
+                    text += &format!("s{i} += part{i} * d{u};\npart{i} = 0.0;\n");
+                }
+            }
         }
         text += "}\n";
     }
@@ -381,21 +425,28 @@ impl Sums {
         let at_once = AT_ONCE.min(positions);
         let mut text = format!(
             "let value_at = (page * {value_page}u + kv_head * {head}u) / {unit}u;
+let value_scales = page * {value_page}u + kv_head * {head}u + {codes}u;
 let last = min({PAGE}u, end - at * {PAGE}u) - 1u;
 let column = local % {columns}u;
 let share = local / {columns}u;
 if share < {groups}u {{
 for (var j = 0u; j < {positions}u; j += {at_once}u) {{\n",
-            head = self.words * PAGE,
+            head = bank.head_words()[1],
+            codes = self.words * PAGE,
         );
         let units = self.words / unit;
         for j in 0..at_once {
             text += &format!(
-                "let j{j} = share * {positions}u + j + {j}u;\nlet p{j} = min(j{j}, last) * {units}u;\n"
+                "let j{j} = share * {positions}u + j + {j}u;\nlet l{j} = min(j{j}, last);\nlet p{j} = l{j} * {units}u;\n"
             );
             for w in 0..self.each {
                 let column = format!("min(column + {}u, {}u)", w * columns, units - 1);
                 text += &format!("let v{j}_{w} = values[value_at + p{j} + {column}];\n");
+                if bank.is_blocks() {
+                    let block = format!("{column} / {UNITS}u");
+                    let scale = scale_of("values", unit, &format!("value_scales + l{j}"), &block);
+                    text += &format!("let d{j}_{w} = {scale};\n");
+                }
             }
         }
         for j in 0..at_once {
@@ -404,12 +455,16 @@ for (var j = 0u; j < {positions}u; j += {at_once}u) {{\n",
             }
             let mut n = 0;
             for w in 0..self.each {
+                for i in 0..self.heads {
+                    let scale = if bank.is_blocks() { format!(" * d{j}_{w}") } else { String::new() };
+                    text += &format!("let w{j}_{i}_{w} = w{j}_{i}{scale};\n");
+                }
                 for c in 0..unit {
                     let name = format!("n{j}_{w}_{c}");
                     text += &numbers(&name, &format!("v{j}_{w}{}", component(unit, c)), self.per_word);
                     for h in 0..self.per_word {
                         for i in 0..self.heads {
-                            text += &format!("o{i}_{n} += w{j}_{i} * {name}_{h};\n");
+                            text += &format!("o{i}_{n} += w{j}_{i}_{w} * {name}_{h};\n");
                         }
                         n += 1;
                     }
@@ -554,7 +609,7 @@ pub fn join(a: &Attention, bank: &Bank, codes: bool, in_turn: bool, sinks: bool)
         s.write("y", "vec4<u32>");
         s.write("ys", "vec2<f32>");
     } else {
-        s.write("y", ty);
+        s.write("y", if bank.rotates() { "f32" } else { ty });
     }
     if sinks {
         s.read("sinks", "f32");
@@ -580,8 +635,22 @@ let share = local / {columns}u;\n",
         heads = a.heads,
     );
     let units = dim / unit;
-    let end = if codes { codes_end(&mut s, a, dim) } else { String::new() };
-    let store = |value: &str| match codes {
+    let end = match (bank.rotates(), codes) {
+        (true, _) => {
+            s.shared("turned", &format!("array<f32, {dim}>"));
+            let back = kv_blocks::rotate("turned", dim as usize, JOINERS);
+            let end = if codes { codes_end(&mut s, a, dim, true) } else { turned_end(a, dim) };
+            format!("workgroupBarrier();\n{back}{end}")
+        }
+        (false, true) => codes_end(&mut s, a, dim, false),
+        (false, false) => String::new(),
+    };
+    let store = |value: &str| match codes || bank.rotates() {
+        true if bank.rotates() && unit == 1 => format!("turned[c] = {value};\n"),
+        true if bank.rotates() => {
+            let each = |i: usize| format!("turned[c * 4u + {i}u] = back[{i}];\n");
+            format!("let back = {value};\n{}", (0..4).map(each).collect::<String>())
+        }
         true => format!("result[c] = {value};\n"),
         false => format!("y[(group.y * {}u + group.x) * {units}u + c] = {value};\n", a.heads),
     };
@@ -642,13 +711,29 @@ let w{i} = select(0.0, weight[min(r{i}, {RUNS}u - 1u)], r{i} < stop);\n",
     s.build(&(body + &end))
 }
 
-/// Rounds the result, which is in workgroup memory then.
-fn codes_end(s: &mut Source, a: &Attention, dim: u32) -> String {
+/// Stores the result, turned back in workgroup memory.
+fn turned_end(a: &Attention, dim: u32) -> String {
+    format!(
+        "for (var i = local; i < {dim}u; i += {JOINERS}u) {{
+y[(group.y * {}u + group.x) * {dim}u + i] = turned[i];
+}}\n",
+        a.heads
+    )
+}
+
+/// Rounds the result, which is in workgroup memory then, or was turned back there.
+fn codes_end(s: &mut Source, a: &Attention, dim: u32, turned: bool) -> String {
     s.item(quantize::LARGEST);
-    s.shared("result", &format!("array<vec4<f32>, {}>", dim / 4));
+    if turned {
+        s.item("fn result_at(i: u32) -> vec4<f32> { let t = i * 4u; return vec4<f32>(turned[t], turned[t + 1u], turned[t + 2u], turned[t + 3u]); }");
+    } else {
+        s.shared("result", &format!("array<vec4<f32>, {}>", dim / 4));
+        s.item("fn result_at(i: u32) -> vec4<f32> { return result[i]; }");
+    }
     let mut end = format!("workgroupBarrier();\nif local < {}u {{\nlet other = local ^ 1u;\n", dim / 16);
     for j in 0..4 {
-        end += &format!("let v{j} = result[local * 4u + {j}u];\nlet o{j} = result[other * 4u + {j}u];\n");
+        end +=
+            &format!("let v{j} = result_at(local * 4u + {j}u);\nlet o{j} = result_at(other * 4u + {j}u);\n");
     }
     end += quantize::CODES;
     end + &format!(

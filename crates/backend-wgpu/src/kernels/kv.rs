@@ -1,8 +1,9 @@
 //! The bank of keys and values, one pair of buffers a layer.
 //!
 //! Keys of a page and a head: `[key_dim / unit][64 positions][unit]`, so that invocations, one a position, read
-//! neighbouring words; values: `[64 positions][value_dim]`. Numbers are f32, or f16 two in a word.
+//! neighbouring words; values: `[64 positions][value_dim]`. Numbers are f32, f16 two in a word, or codes (`kv_blocks`).
 
+use super::kv_blocks::BLOCK;
 use crate::shader::{Shader, Source};
 use nibble_backend::KvType;
 use nibble_graph::{KvLayer, RopeLayout};
@@ -15,41 +16,74 @@ pub const PAGE: u32 = nibble_backend::PAGE_LEN as u32;
 pub struct Bank {
     /// Heads and sizes.
     pub layer: KvLayer,
-    /// Numbers in a word: 1 or 2.
+    /// How numbers are kept.
+    pub kv: KvType,
+    /// Numbers in a word.
     pub per_word: usize,
 }
 
 impl Bank {
-    /// The layout of a layer, for the types that this device has.
-    pub fn new(layer: KvLayer, kv: KvType) -> Option<Self> {
+    /// The layout of a layer.
+    pub fn new(layer: KvLayer, kv: KvType) -> Self {
         let per_word = match kv {
             KvType::F32 => 1,
             KvType::F16 => 2,
-            _ => return None,
+            KvType::Q8_0 => 4,
+            KvType::Q4_0 => 8,
         };
-        Some(Self { layer, per_word })
+        Self { layer, kv, per_word }
     }
 
-    /// Words of a key, of a value.
+    /// Whether numbers are codes of blocks.
+    pub fn is_blocks(&self) -> bool {
+        matches!(self.kv, KvType::Q8_0 | KvType::Q4_0)
+    }
+
+    /// Whether heads are turned by a Hadamard transform before they are rounded.
+    pub fn rotates(&self) -> bool {
+        self.kv == KvType::Q4_0
+    }
+
+    /// Numbers of a key, of a value, filled up to whole words and blocks.
+    pub fn padded(&self) -> [usize; 2] {
+        let whole = if self.is_blocks() { BLOCK } else { self.per_word };
+        [self.layer.key_dim, self.layer.value_dim].map(|dim| dim.next_multiple_of(whole))
+    }
+
+    /// Words of the numbers or codes of a key, of a value.
     pub fn row_words(&self) -> [u32; 2] {
-        [self.layer.key_dim, self.layer.value_dim].map(|dim| dim.div_ceil(self.per_word) as u32)
+        self.padded().map(|numbers| (numbers / self.per_word) as u32)
+    }
+
+    /// Words of the scales of a key, of a value.
+    pub fn scale_words(&self) -> [u32; 2] {
+        self.padded().map(|numbers| if self.is_blocks() { (numbers / BLOCK).div_ceil(2) as u32 } else { 0 })
+    }
+
+    /// Words of one head of a page of keys, of values.
+    pub fn head_words(&self) -> [u32; 2] {
+        let ([key, value], [key_scales, value_scales]) = (self.row_words(), self.scale_words());
+        [(key + key_scales) * PAGE, (value + value_scales) * PAGE]
     }
 
     /// Words of a page of keys, of values: all heads.
     pub fn page_words(&self) -> [u32; 2] {
-        self.row_words().map(|row| row * PAGE * self.layer.kv_heads as u32)
+        self.head_words().map(|head| head * self.layer.kv_heads as u32)
     }
 
-    /// Words of a key that lie together: 4, 2 or 1.
+    /// Words of a key that lie together: 4, 2 or 1, of 8 numbers at most.
     pub fn unit(&self) -> u32 {
-        let [key, _] = self.row_words();
-        [4, 2, 1].into_iter().find(|unit| key % unit == 0).expect("1 divides")
+        self.unit_of(self.row_words()[0])
     }
 
-    /// Words of a value that are read together: 4, 2 or 1.
+    /// Words of a value that are read together, as of a key.
     pub fn value_unit(&self) -> u32 {
-        let [_, value] = self.row_words();
-        [4, 2, 1].into_iter().find(|unit| value % unit == 0).expect("1 divides")
+        self.unit_of(self.row_words()[1])
+    }
+
+    fn unit_of(&self, row: u32) -> u32 {
+        let fits = |unit: &u32| row.is_multiple_of(*unit) && *unit as usize * self.per_word <= 8;
+        [4, 2, 1].into_iter().find(fits).expect("1 divides")
     }
 
     /// WGSL of the word of numbers `i` (an expression, a multiple of the numbers in a word) of a head with `dim` of them,
@@ -79,7 +113,7 @@ pub struct Turn {
 }
 
 /// WGSL of `turned_{name}(base, d)`: number `d` of the head at `base` of an array, turned.
-fn turned(name: &str, turn: &Turn) -> String {
+pub fn turned(name: &str, turn: &Turn) -> String {
     let half = turn.dims / 2;
     let (pair, first, other) = match turn.layout {
         RopeLayout::Split => (
@@ -104,7 +138,7 @@ return select(v * turn.x + o * turn.y, v * turn.x - o * turn.y, first);
     )
 }
 
-/// Writes the rows of a step into their pages; with `turn`, turns keys, and queries too. Bindings: step rows, sequences,
+/// Writes the rows of a step into their pages as they are; with `turn`, turns keys, and queries too. Bindings: step rows, sequences,
 /// pages, k, v, keys, values, then the table of turns, q, turned q. Grid: blocks of 64 words of a row (keys, values, then
 /// numbers of queries), rows.
 pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {

@@ -13,6 +13,7 @@ pub mod gemm;
 pub mod gemv;
 pub mod hadamard;
 pub mod kv;
+pub mod kv_blocks;
 pub mod norm;
 pub mod quantize;
 pub mod rope;
