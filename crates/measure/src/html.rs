@@ -1,5 +1,7 @@
 //! A report as one page that needs nothing else: plots, all figures as tables, and the report itself as JSON.
 
+#[cfg(test)]
+mod browser;
 mod plot;
 
 use crate::{
