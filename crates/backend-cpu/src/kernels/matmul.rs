@@ -298,6 +298,7 @@ pub struct Scratch {
     offset: Box<[Sixteen]>,
     rows: Box<[Chunk]>,
     floats: Box<[f32]>,
+    quads: Box<[Quad]>,
     block: BlockBuffer,
 }
 
@@ -311,6 +312,7 @@ impl Scratch {
             offset: vec![Sixteen([0.0; 16]); 32 * lane_stride(chunks)].into(),
             rows: vec![Chunk::ZERO; TILE_ROWS * chunks].into(),
             floats: vec![0.0; float::TILE_ROWS * row_len].into(),
+            quads: vec![Quad([0; 32]); CHUNK_QUADS * chunks].into(),
             block: BlockBuffer::new(),
         }
     }
@@ -318,7 +320,8 @@ impl Scratch {
     /// Bytes that [`Scratch::new`] reserves, some kilobytes aside.
     pub fn bytes(row_len: usize) -> usize {
         let chunk = 128 * size_of::<Fours>() + 64 * size_of::<Sixteen>();
-        let (chunks, rows) = (chunks(row_len), TILE_ROWS * size_of::<Chunk>());
+        let (chunks, quads) = (chunks(row_len), CHUNK_QUADS * size_of::<Quad>());
+        let rows = TILE_ROWS * size_of::<Chunk>() + quads;
         lane_stride(chunks) * chunk + chunks * rows + float::TILE_ROWS * row_len * size_of::<f32>()
     }
 
@@ -332,8 +335,19 @@ impl Scratch {
     }
 }
 
-/// A kernel for few rows of activations: reads blocks in place.
-pub type FewFn = unsafe fn(&Job<'_>);
+/// Half a vector of a kernel that multiplies four rows of activations at a time: four bytes for each of two groups of each row.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+pub struct Quad(pub [u8; 32]);
+
+/// The most [`Quad`]s that a chunk of [`MAX_QUADS`] fours of rows takes.
+const CHUNK_QUADS: usize = 56 * MAX_QUADS;
+
+/// Fours of rows of activations for which there is room.
+pub const MAX_QUADS: usize = 4;
+
+/// A kernel for few rows of activations: reads blocks in place. It may lay out activations in the quads.
+pub type FewFn = unsafe fn(&Job<'_>, &mut [Quad]);
 
 /// Unpacks up to [`TILE_ROWS`] rows from the given one on into a tile.
 pub type FillFn = unsafe fn(&Job<'_>, usize, &mut TileMut<'_>);
@@ -423,7 +437,7 @@ impl Kernel {
             Path::Float => float::product(self.isa, self.codec, &job, &mut scratch.floats),
             Path::Direct(blocks) if x.count < self.many => {
                 // SAFETY: the kernels of an instruction set are only picked where it was detected.
-                unsafe { (blocks.few)(&job) }
+                unsafe { (blocks.few)(&job, &mut scratch.quads) }
             }
             Path::Direct(blocks) => many(&blocks, &job, &mut scratch.tile(job.row_len)),
             Path::Unpacked(blocks) => self.unpacked(&blocks, &job, scratch),
@@ -438,14 +452,14 @@ impl Kernel {
             for (n, row) in scratch.rows.chunks_exact_mut(stride).take(count).enumerate() {
                 unpack_row(self.codec, job.row(first + n), row, &mut scratch.block);
             }
-            let Scratch { rows, codes, scale, offset, .. } = scratch;
+            let Scratch { rows, codes, scale, offset, quads, .. } = scratch;
             let bytes = Chunk::bytes(&rows[..count * stride]);
             let row_bytes = stride * size_of::<Chunk>();
             let y = job.y.at_column(first);
             let part = Job { bytes, row_bytes, first: 0, end: count, y, ..*job };
             if job.x.count() < self.many {
                 // SAFETY: the kernels of an instruction set are only picked where it was detected.
-                unsafe { (blocks.few)(&part) }
+                unsafe { (blocks.few)(&part, quads) }
             } else {
                 many(blocks, &part, &mut TileMut { codes, scale, offset, chunks: stride });
             }

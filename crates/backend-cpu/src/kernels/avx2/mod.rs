@@ -68,9 +68,9 @@ macro_rules! blocks {
     ($blocks:ident: $name:literal, $format:ty, $load:expr) => {
         /// The kernels of this encoding.
         pub const $blocks: $crate::kernels::matmul::Blocks = {
-            use $crate::kernels::matmul::{Blocks, Job, Tile, TileMut};
+            use $crate::kernels::matmul::{Blocks, Job, Quad, Tile, TileMut};
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn few(job: &Job<'_>) {
+            fn few(job: &Job<'_>, _: &mut [Quad]) {
                 $crate::kernels::avx2::rows::product::<$format>(job, |row| $load(row));
             }
             #[target_feature(enable = "avx2,fma,f16c")]

@@ -1,11 +1,12 @@
-//! Some rows of activations: the codes of two groups of sixteen rows of weights at a time lie in registers and are
-//! multiplied with all of them.
+//! Some rows of activations, for formats with groups of 32 whose bytes can be transposed as they are: the codes of two
+//! groups of sixteen rows of weights at a time lie in registers and are multiplied with all of them.
 //!
-//! A tile would be written to memory and read back, which costs as much as multiplying it with eight rows.
+//! A tile would be written to memory and read back, which costs as much as multiplying it with eight rows. Where unpacking
+//! has to come before transposing, [`super::quads`] are faster.
 
+use super::store_floats;
 use super::tile::{self, Ahead, shift};
-use super::{Pair, store_floats};
-use crate::kernels::activations::{Line, Side, chunks};
+use crate::kernels::activations::{COARSE_ORDER, Line, Side, chunks};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::Job;
 use std::arch::x86_64::*;
@@ -23,9 +24,9 @@ pub struct Work {
     count: usize,
     stride: usize,
     q: usize,
-    /// The scales and offsets of each group of the chunk; of 16 numbers, those of its second half from 8 on.
-    scale: [__m512; 16],
-    offset: [__m512; 16],
+    /// The scales and offsets of each group of the chunk.
+    scale: [__m512; 8],
+    offset: [__m512; 8],
     /// Each lane of the contract for each row of activations.
     sums: [[__m512; TOKENS]; 8],
     ahead: Ahead,
@@ -45,14 +46,14 @@ pub fn product<F: Format>(job: &Job<'_>, multiply: impl Fn(&[&[u8]; 16], &mut Wo
             count,
             stride,
             q: 0,
-            scale: [_mm512_setzero_ps(); 16],
-            offset: [_mm512_setzero_ps(); 16],
+            scale: [_mm512_setzero_ps(); 8],
+            offset: [_mm512_setzero_ps(); 8],
             sums: [[_mm512_setzero_ps(); TOKENS]; 8],
             ahead: Ahead::default(),
         };
         for i in 0..count {
-            let x = if F::FINE { job.x.lanes::<true>(t + i) } else { job.x.lanes::<false>(t + i) };
-            assert!(x.lines.len() == 4 * stride && x.sides.len() == if F::FINE { 16 } else { 8 } * stride);
+            let x = job.x.lanes::<false>(t + i);
+            assert!(x.lines.len() == 4 * stride && x.sides.len() == 8 * stride);
             (work.lines[i], work.sides[i]) = (x.lines.as_ptr(), x.sides.as_ptr());
         }
         for first in (job.first..job.end).step_by(ROWS) {
@@ -80,15 +81,14 @@ pub fn product<F: Format>(job: &Job<'_>, multiply: impl Fn(&[&[u8]; 16], &mut Wo
 }
 
 impl Work {
-    /// Sets the scales and offsets of part `part` of the chunk, as [`tile::scales_of`] gives them.
+    /// Sets the scales and offsets of the chunk, as [`tile::scales_of`] gives them.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-    fn scales<F: Format>(&mut self, part: usize, scale: [__m512i; 8], offset: [__m512i; 8]) {
-        let order = tile::order::<F>();
+    fn scales(&mut self, scale: [__m512i; 8], offset: [__m512i; 8]) {
         let (scale, offset) = (tile::transpose(scale), tile::transpose(offset));
         for j in 0..8 {
-            self.scale[8 * part + order[j]] = _mm512_castsi512_ps(scale[j]);
-            self.offset[8 * part + order[j]] = _mm512_castsi512_ps(offset[j]);
+            self.scale[COARSE_ORDER[j]] = _mm512_castsi512_ps(scale[j]);
+            self.offset[COARSE_ORDER[j]] = _mm512_castsi512_ps(offset[j]);
         }
     }
 
@@ -97,7 +97,6 @@ impl Work {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
     fn groups<F: Format>(&mut self, i: usize, codes: [__m512i; 16]) {
         assert!(i < 4 && self.q < self.stride && self.count <= TOKENS, "a chunk of the row");
-        let (parts, vectors) = if F::FINE { (2, 4) } else { (1, 8) };
         let shift = _mm512_set1_epi32(shift::<F>());
         self.ahead.step();
         let Self { stride, q, .. } = *self;
@@ -105,54 +104,29 @@ impl Work {
             // SAFETY: a row has four lines for each of `stride` chunks.
             let line = unsafe { &*self.lines[t].add(i * stride + q) };
             for odd in 0..2 {
-                let group32 = 2 * i + odd;
-                for half in 0..parts {
-                    // Groups of 16 are counted in halves of the chunk.
-                    let (part, lane) =
-                        if F::FINE { (group32 / 4, group32 % 4 * 2 + half) } else { (0, group32) };
-                    // SAFETY: a row has sides for eight lanes of `stride` chunks of so many parts.
-                    let side = unsafe { &*self.sides[t].add((lane * stride + q) * parts + part) };
-                    // Two sums that do not wait for each other.
-                    let mut dots = [_mm512_setzero_si512(); 2];
-                    if F::BIAS > 0 {
-                        dots[0] = _mm512_srav_epi32(_mm512_set1_epi32(side.bias), shift);
-                    }
-                    for v in 0..vectors {
-                        let place = half * vectors + v;
-                        let at = place / 4 * 32 + odd * 16 + place % 4 * 4;
-                        let four: &[i8; 4] = line.0[at..].first_chunk().expect("four codes of a line");
-                        let four = _mm512_set1_epi32(i32::from_ne_bytes(four.map(|code| code as u8)));
-                        dots[v % 2] = _mm512_dpbusd_epi32(dots[v % 2], codes[8 * odd + place], four);
-                    }
-                    let dot = _mm512_cvtepi32_ps(_mm512_add_epi32(dots[0], dots[1]));
-                    let scale = _mm512_mul_ps(self.scale[8 * part + lane], _mm512_set1_ps(side.scale));
-                    let mut sum = _mm512_fmadd_ps(scale, dot, self.sums[lane][t]);
-                    if F::OFFSET {
-                        sum = _mm512_fmadd_ps(self.offset[8 * part + lane], _mm512_set1_ps(side.sum), sum);
-                    }
-                    self.sums[lane][t] = sum;
+                let lane = 2 * i + odd;
+                // SAFETY: a row has sides for eight lanes of `stride` chunks.
+                let side = unsafe { &*self.sides[t].add(lane * stride + q) };
+                // Two sums that do not wait for each other.
+                let mut dots = [_mm512_setzero_si512(); 2];
+                if F::BIAS > 0 {
+                    dots[0] = _mm512_srav_epi32(_mm512_set1_epi32(side.bias), shift);
                 }
+                for v in 0..8 {
+                    let at = v / 4 * 32 + odd * 16 + v % 4 * 4;
+                    let four: &[i8; 4] = line.0[at..].first_chunk().expect("four codes of a line");
+                    let four = _mm512_set1_epi32(i32::from_ne_bytes(four.map(|code| code as u8)));
+                    dots[v % 2] = _mm512_dpbusd_epi32(dots[v % 2], codes[8 * odd + v], four);
+                }
+                let dot = _mm512_cvtepi32_ps(_mm512_add_epi32(dots[0], dots[1]));
+                let scale = _mm512_mul_ps(self.scale[lane], _mm512_set1_ps(side.scale));
+                let mut sum = _mm512_fmadd_ps(scale, dot, self.sums[lane][t]);
+                if F::OFFSET {
+                    sum = _mm512_fmadd_ps(self.offset[lane], _mm512_set1_ps(side.sum), sum);
+                }
+                self.sums[lane][t] = sum;
             }
         }
-    }
-}
-
-/// A chunk of any format, by way of its pairs.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub fn multiply_pairs<F: Format>(rows: &[&[u8]; 16], work: &mut Work, load: impl Fn(&[u8], &[u8]) -> Pair) {
-    let (raw, scale, offset) = tile::pairs(rows, load);
-    for part in 0..if F::FINE { 2 } else { 1 } {
-        work.scales::<F>(part, scale[part], offset[part]);
-    }
-    for i in 0..4 {
-        let mut codes = [_mm512_setzero_si512(); 16];
-        for part in 0..2 {
-            tile::spread::<{ tile::PARTS }>(tile::transpose(raw[2 * i + part]), part, |group, v, z| {
-                codes[8 * group + v] = z;
-            });
-        }
-        work.groups::<F>(i, codes);
     }
 }
 
@@ -169,7 +143,7 @@ pub fn multiply_raw<F: Format, const LAYOUT: u8>(
     // Then the compiler needs no comparisons below.
     assert!(!F::FINE && rows.iter().all(|row| row.len() == F::CHUNK_BYTES));
     let (scale, offset) = tile::scales_of(rows, scales);
-    work.scales::<F>(0, scale, offset);
+    work.scales(scale, offset);
     for i in 0..4 {
         let mut codes = [_mm512_setzero_si512(); 16];
         if LAYOUT == tile::BYTES {

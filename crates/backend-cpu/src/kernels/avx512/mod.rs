@@ -1,11 +1,12 @@
 //! Kernels for AVX-512 with VNNI.
 //!
 //! One file per encoding says how 256 numbers of two rows become eight vectors of unsigned codes and their scales
-//! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`tile`] transposes eight of them into a tile of sixteen rows
-//! and multiplies that, [`batch`] does the same within registers for some rows of activations. Unsigned codes carry a bias,
-//! which is taken back with the sum of the activation codes.
+//! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`quads`] do so for four rows of activations in a vector, [`tile`]
+//! transposes eight pairs into a tile of sixteen rows and multiplies that, [`batch`] does the same within registers for some
+//! rows of activations. Unsigned codes carry a bias, which is taken back with the sum of the activation codes.
 
 mod batch;
+mod quads;
 mod rows;
 mod tile;
 
@@ -110,6 +111,17 @@ struct Pair {
     offset: [__m512; 2],
 }
 
+impl Pair {
+    /// Nothing.
+    const ZERO: Self = {
+        // SAFETY: zeros are a value of every vector.
+        unsafe { std::mem::zeroed() }
+    };
+}
+
+/// Loads 256 numbers of two rows.
+type PairFn = unsafe fn(&[u8], &[u8], &mut Pair);
+
 /// The entry points of an encoding: what a file here adds to its `load`; and, where its bytes can be transposed before they
 /// are unpacked, the [layout](tile::HALVES) of its raw vectors, and the functions that [`tile::fill_raw`] takes.
 macro_rules! blocks {
@@ -143,22 +155,41 @@ macro_rules! on_chunk {
         by_raw_ones::<$format, { tile::$layout }>($($arg,)* |a, b, i| $raw(a, b, i), |z| $codes(z), |a, b| $scales(a, b))
     }};
 }
+/// What some rows of activations are multiplied with: chunks of sixteen rows, or pairs where there are no raw vectors.
+macro_rules! batch_of {
+    ($job:expr, $room:expr, $format:ty, $load:expr) => {{
+        use $crate::kernels::avx512::{Pair, quads, whole};
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+        fn pair(a: &[u8], b: &[u8], to: &mut Pair) {
+            *to = $load(whole(a), whole(b));
+        }
+        quads::product::<$format>($job, $room, pair)
+    }};
+    ($job:expr, $room:expr, $format:ty, $load:expr, $layout:ident, $raw:expr, $codes:expr, $scales:expr) => {{
+        use $crate::kernels::avx512::{batch, tile};
+        let _ = $room;
+        batch::product::<$format>($job, |rows, work| {
+            batch::multiply_raw::<$format, { tile::$layout }>(
+                rows,
+                work,
+                |a, b, i| $raw(a, b, i),
+                |z| $codes(z),
+                |a, b| $scales(a, b),
+            )
+        })
+    }};
+}
 macro_rules! blocks_of {
     ($name:expr, $format:ty, $load:expr $(, $layout:ident, $raw:expr, $codes:expr, $scales:expr)?) => {{
         use $crate::kernels::avx512::whole;
-        use $crate::kernels::matmul::{Blocks, Job, Tile, TileMut};
+        use $crate::kernels::matmul::{Blocks, Job, Quad, Tile, TileMut};
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-        fn few(job: &Job<'_>) {
-            use $crate::kernels::avx512::{BATCH, batch, on_chunk, rows};
+        fn few(job: &Job<'_>, room: &mut [Quad]) {
+            use $crate::kernels::avx512::{BATCH, batch_of, rows};
             if job.x.count() < BATCH {
                 rows::product::<$format>(job, |a, b| $load(whole(a), whole(b)));
             } else {
-                batch::product::<$format>(job, |rows, work| {
-                    on_chunk!(
-                        batch::multiply_pairs, batch::multiply_raw, (rows, work);
-                        $format, $load $(, $layout, $raw, $codes, $scales)?
-                    );
-                });
+                batch_of!(job, room, $format, $load $(, $layout, $raw, $codes, $scales)?);
             }
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -178,7 +209,7 @@ macro_rules! blocks_of {
         Blocks { name: $name, few, fill, tile }
     }};
 }
-use {blocks, blocks_of, on_chunk};
+use {batch_of, blocks, blocks_of, on_chunk};
 
 /// Codes that are what they were transposed as.
 #[inline(always)]

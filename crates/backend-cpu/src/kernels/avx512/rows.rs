@@ -103,7 +103,11 @@ fn block<F: Format, const T: usize, const P: usize>(
     }
     if !job.row_len.is_multiple_of(CHUNK) {
         for p in 0..P {
-            let pair = last_chunk::<F>(job, pairs[p], whole, load);
+            let pair = if F::FINE {
+                last_chunk::<true>(job, pairs[p], whole, F::CHUNK_BYTES, load)
+            } else {
+                last_chunk::<false>(job, pairs[p], whole, F::CHUNK_BYTES, load)
+            };
             for i in 0..T {
                 sums[p][i] = step::<F>(&pair, &x[i], whole, sums[p][i]);
             }
@@ -132,17 +136,18 @@ static FIRST_GROUPS: [u16; 9] = {
 /// The chunk `whole` of two rows, which ends inside it: what lies beyond has scales and offsets of 0.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn last_chunk<F: Format>(
+pub fn last_chunk<const FINE: bool>(
     job: &Job<'_>,
     pair: [usize; 2],
     whole: usize,
-    load: &impl Fn(&[u8], &[u8]) -> Pair,
+    chunk_bytes: usize,
+    mut load: impl FnMut(&[u8], &[u8]) -> Pair,
 ) -> Pair {
-    let start = pair.map(|row| row * job.row_bytes + whole * F::CHUNK_BYTES);
-    let inside = start.iter().all(|start| start + F::CHUNK_BYTES <= job.bytes.len());
-    if !F::FINE && inside {
+    let start = pair.map(|row| row * job.row_bytes + whole * chunk_bytes);
+    let inside = start.iter().all(|start| start + chunk_bytes <= job.bytes.len());
+    if !FINE && inside {
         // Reading on into the next row is cheaper than a copy; its scales, whatever they are, do not count.
-        let [a, b] = start.map(|start| &job.bytes[start..start + F::CHUNK_BYTES]);
+        let [a, b] = start.map(|start| &job.bytes[start..start + chunk_bytes]);
         let mask = FIRST_GROUPS[job.row_len % CHUNK / GROUP];
         let mut pair = load(a, b);
         for i in 0..2 {
@@ -152,12 +157,12 @@ fn last_chunk<F: Format>(
         return pair;
     }
     let [a, b] = pair.map(|row| {
-        let rest = &job.row(row)[whole * F::CHUNK_BYTES..];
+        let rest = &job.row(row)[whole * chunk_bytes..];
         let mut padded = [0; LONGEST];
         padded[..rest.len()].copy_from_slice(rest);
         padded
     });
-    load(&a[..F::CHUNK_BYTES], &b[..F::CHUNK_BYTES])
+    load(&a[..chunk_bytes], &b[..chunk_bytes])
 }
 
 /// Adds the products of one chunk with one row of activations.

@@ -3,7 +3,7 @@
 use super::dot::sdot;
 use super::{Load, Sides, load_codes, load_floats, store_floats};
 use crate::kernels::activations::{CHUNK, COARSE_ORDER, FINE_ORDER, Row};
-use crate::kernels::matmul::Job;
+use crate::kernels::matmul::{Job, Quad};
 use crate::kernels::scalar::tree;
 use std::arch::aarch64::*;
 
@@ -12,7 +12,7 @@ const LONGEST: usize = 512;
 
 /// Computes all outputs of a job.
 #[target_feature(enable = "neon,dotprod")]
-pub fn product<F: Load>(job: &Job<'_>) {
+pub fn product<F: Load>(job: &Job<'_>, _: &mut [Quad]) {
     let mut n = job.first;
     while n < job.end {
         n += if n + 1 < job.end { few::<F, 2>(job, n) } else { few::<F, 1>(job, n) };
