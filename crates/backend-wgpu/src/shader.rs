@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+/// There are no steps without rows, but compilers do not know it.
+const APART: &str = "fn apart(x: f32) -> f32 { return select(x, 0.0, p.rows == 0u); }";
+
 /// How a kernel uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -29,6 +32,10 @@ pub struct Shader {
 /// Every kernel has the immediate `p.rows`, the rows of the step that it works on, and the variables `group`
 /// (`vec3<u32>`, the workgroup) and `local` (the invocation in it); those that ask for subgroups have `lane`, `lanes`,
 /// `sub` and `subs` too: place and size of the subgroup, number and count in the workgroup.
+///
+/// A compiler of a driver may make one operation of a product and the addition behind it, which rounds once instead of
+/// twice, and does so in one kernel and not in another. Where kernels must agree to the bit, write `fma` if the two belong
+/// together, and `apart(product)`, which keeps a product out of what is added to it, if they do not.
 pub struct Source {
     label: String,
     threads: u32,
@@ -115,7 +122,7 @@ impl Source {
             ""
         };
         let text = format!(
-            "{enables}struct Params {{{fields} }}\nvar<immediate> p: Params;\n{bindings}{items}\n\
+            "{enables}struct Params {{{fields} }}\nvar<immediate> p: Params;\n{APART}\n{bindings}{items}\n\
              @compute @workgroup_size({threads})\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
              @builtin(local_invocation_index) local: u32{more}) {{\n{body}\n}}\n"
         );

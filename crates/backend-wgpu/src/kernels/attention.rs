@@ -272,7 +272,8 @@ fn scores(bank: &Bank, g: usize) -> String {
                     for c in 0..per_word {
                         let at = i * padded + (u * unit + w) * per_word + c;
                         let base = unit * per_word;
-                        text += &format!("{sum}{i} += k{u}_{w}_{c} * query[first_unit * {base}u + {at}u];\n");
+                        let query = format!("query[first_unit * {base}u + {at}u]");
+                        text += &format!("{sum}{i} = fma(k{u}_{w}_{c}, {query}, {sum}{i});\n");
                     }
                 }
             }
@@ -281,7 +282,7 @@ fn scores(bank: &Bank, g: usize) -> String {
                 let block = format!("(first_unit + {u}u) / {UNITS}u");
                 text += &format!("let d{u} = {};\n", scale_of("keys", unit, "scale_at", &block));
                 for i in 0..g {
-                    text += &format!("s{i} += part{i} * d{u};\npart{i} = 0.0;\n");
+                    text += &format!("s{i} = fma(part{i}, d{u}, s{i});\npart{i} = 0.0;\n");
                 }
             }
         }
@@ -344,13 +345,17 @@ if lane == 0u {{ total_of[head{j} * 16u + part] = sum; }}
     }
     text += "workgroupBarrier();\n";
     for i in 0..g {
-        text += &format!("total{i} *= keep{i};\n");
+        text += &format!("var fresh{i} = 0.0;\n");
     }
     text += "for (var e = 0u; e < parts; e += 1u) {\n";
     for i in 0..g {
-        text += &format!("total{i} += total_of[{}u + e];\n", i * 16);
+        text += &format!("fresh{i} += total_of[{}u + e];\n", i * 16);
     }
-    text + "}\n"
+    text += "}\n";
+    for i in 0..g {
+        text += &format!("total{i} = fma(total{i}, keep{i}, fresh{i});\n");
+    }
+    text
 }
 
 /// Weighted sums of values: who makes which.
@@ -464,7 +469,7 @@ for (var j = 0u; j < {positions}u; j += {at_once}u) {{\n",
                     text += &numbers(&name, &format!("v{j}_{w}{}", component(unit, c)), self.per_word);
                     for h in 0..self.per_word {
                         for i in 0..self.heads {
-                            text += &format!("o{i}_{n} += w{j}_{i}_{w} * {name}_{h};\n");
+                            text += &format!("o{i}_{n} = fma(w{j}_{i}_{w}, {name}_{h}, o{i}_{n});\n");
                         }
                         n += 1;
                     }

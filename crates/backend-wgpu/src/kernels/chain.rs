@@ -41,14 +41,14 @@ fn function(f: Activation) -> (&'static str, &'static str) {
         Activation::Silu => ("silu", "return x / (1.0 + exp(clamp(-x, -80.0, 80.0)));"),
         Activation::GeluTanh => (
             "gelu",
-            "let u = clamp(0.7978845608028654 * (x + 0.044715 * x * x * x), -20.0, 20.0); return 0.5 * x * (1.0 + tanh(u));",
+            "let u = clamp(0.7978845608028654 * (fma(0.044715 * x * x, x, x)), -20.0, 20.0); return 0.5 * x * (1.0 + tanh(u));",
         ),
         Activation::Relu2 => ("relu2", "let r = max(x, 0.0); return r * r;"),
         Activation::Sigmoid => ("sigmoid", "return 1.0 / (1.0 + exp(clamp(-x, -80.0, 80.0)));"),
         // ln(1 + e) for small e as a series: 1 + e would lose it.
         Activation::Softplus => (
             "softplus",
-            "let e = exp(clamp(x, -80.0, 20.0)); let y = select(log(1.0 + e), e * (1.0 - e * (0.5 - e * 0.3333333)), e < 0.01); \
+            "let e = exp(clamp(x, -80.0, 20.0)); let y = select(log(1.0 + e), e * fma(-e, fma(-e, 0.3333333, 0.5), 1.0), e < 0.01); \
              return select(y, x, x > 20.0);",
         ),
         Activation::OssGate => {
@@ -82,17 +82,17 @@ impl Chain {
             }
             lines += &match link {
                 Link::AddVector => format!("v += {name}[n];\n"),
-                Link::MulVector => format!("v *= {name}[n];\n"),
-                Link::MulScalar => format!("v *= {name}[0];\n"),
+                Link::MulVector => format!("v = apart(v * {name}[n]);\n"),
+                Link::MulScalar => format!("v = apart(v * {name}[0]);\n"),
                 Link::AddValue => format!("v += {name}[e];\n"),
-                Link::MulValue => format!("v *= {name}[e];\n"),
-                Link::GateOf(f) => format!("v = {}(v) * {name}[e];\n", activation(s, *f)),
-                Link::GatedBy(f) => format!("v *= {}({name}[e]);\n", activation(s, *f)),
-                Link::Scale(factor) => format!("v *= f32({factor:?});\n"),
-                Link::Activate(f) => format!("v = {}(v);\n", activation(s, *f)),
+                Link::MulValue => format!("v = apart(v * {name}[e]);\n"),
+                Link::GateOf(f) => format!("v = apart({}(v) * {name}[e]);\n", activation(s, *f)),
+                Link::GatedBy(f) => format!("v = apart(v * {}({name}[e]));\n", activation(s, *f)),
+                Link::Scale(factor) => format!("v = apart(v * f32({factor:?}));\n"),
+                Link::Activate(f) => format!("v = apart({}(v));\n", activation(s, *f)),
                 Link::SoftCap(cap) => {
                     let tanh = activation(s, Activation::Tanh);
-                    format!("v = f32({cap:?}) * {tanh}(v / f32({cap:?}));\n")
+                    format!("v = apart(f32({cap:?}) * {tanh}(v / f32({cap:?})));\n")
                 }
             };
         }

@@ -158,7 +158,7 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
         }
         let norm = if g.norm.is_some() { format!(" * n{t}") } else { String::new() };
         for r in 0..per_sub {
-            let sum = |m: &str| format!("subgroupAdd({m}{r}_{t}) * p.{m}_factor{norm}");
+            let sum = |m: &str| format!("apart(subgroupAdd({m}{r}_{t}) * p.{m}_factor{norm})");
             body += &format!("let s{r}_{t} = {};\n", sum("a"));
             if let Some(f) = g.gate {
                 let f = super::chain::activation(&mut s, f);
@@ -227,31 +227,38 @@ fn main_loop(g: &Gemv<'_>, tile: usize, matrices: &[Weights<'_>]) -> String {
         }
     }
     for u in 0..ahead {
-        let only = |sum: &str, share: String| match (u, g.even) {
-            (0, _) | (_, true) => format!("{sum} += {share};\n"),
-            (_, false) => format!("{sum} += select(0.0, {share}, in{u});\n"),
-        };
+        let guard = (u > 0 && !g.even).then(|| format!("in{u}"));
         for t in 0..tile {
             let x = format!("x{u}_{t}");
             if g.norm.is_some() {
-                body += &only(&format!("q{t}"), format!("{x}q"));
+                body += &match &guard {
+                    Some(guard) => format!("q{t} += select(0.0, {x}q, {guard});\n"),
+                    None => format!("q{t} += {x}q;\n"),
+                };
             }
             for (m, weights) in matrices.iter().enumerate() {
                 for r in 0..g.per_sub {
                     let v = format!("{}v{u}_{r}_", matrix(m));
-                    let share = match g.input {
+                    let to = format!("{}{r}_{t}", matrix(m));
+                    let guard = guard.as_deref();
+                    body += &match g.input {
                         Input::Codes => {
                             let signed = (0..4).map(|j| format!("dot4I8Packed({v}{j}, {x}[{j}])"));
-                            let dot = format!("({x}s.x * f32({}))", signed.collect::<Vec<_>>().join(" + "));
-                            weights.share(&v, &dot, &format!("{x}s.y"))
+                            let dot = format!("f32({})", signed.collect::<Vec<_>>().join(" + "));
+                            let (scale, sum) = (format!("{x}s.x"), format!("{x}s.y"));
+                            weights.add_share(&to, &v, [&dot, &scale], &sum, guard)
                         }
                         _ => {
-                            let dots = (0..4).map(|j| format!("dot({}, {x}_{j})", weights.numbers(&v, j)));
-                            let dot = format!("({})", dots.collect::<Vec<_>>().join(" + "));
-                            weights.share(&v, &dot, &format!("{x}s"))
+                            let mut text = String::from("{ var d = 0.0;\n");
+                            for j in 0..4 {
+                                text += &format!("let n{j} = {};\n", weights.numbers(&v, j));
+                                for c in ["x", "y", "z", "w"] {
+                                    text += &format!("d = fma(n{j}.{c}, {x}_{j}.{c}, d);\n");
+                                }
+                            }
+                            text + &weights.add_share(&to, &v, ["d", "1.0"], &format!("{x}s"), guard) + "}\n"
                         }
                     };
-                    body += &only(&format!("{}{r}_{t}", matrix(m)), share);
                 }
             }
         }
@@ -294,7 +301,11 @@ let other = (e ^ 1u) * 16u;\n",
         }
     }
     if round == Round::ForNorm {
-        text += "squares_of[t * width + half] = dot(v0, v0) + dot(v1, v1) + dot(v2, v2) + dot(v3, v3);\n";
+        text += "var squares = 0.0;\n";
+        for (j, c) in (0..4).flat_map(|j| ["x", "y", "z", "w"].map(|c| (j, c))) {
+            text += &format!("squares = fma(v{j}.{c}, v{j}.{c}, squares);\n");
+        }
+        text += "squares_of[t * width + half] = squares;\n";
         for j in 0..4 {
             for (name, from) in [("v", "half"), ("o", "(half ^ 1u)")] {
                 let at = |c: usize| format!("norm_of[{from} * 16u + {}u]", 4 * j + c);

@@ -132,7 +132,7 @@ if d >= {dims}u {{ return v; }}
 let turn = turns[turn_row * {half}u + {pair}];
 let first = {first};
 let o = {name}[base + {other}];
-return select(v * turn.x + o * turn.y, v * turn.x - o * turn.y, first);
+return fma(v, turn.x, select(o, -o, first) * turn.y);
 }}",
         dims = turn.dims
     )

@@ -30,6 +30,6 @@ let half = p.dims / 2u;
 let turn = turns[{place} * half + {pair}];
 let first = {first};
 let o = x[row + {other}];
-y[row + n] = select(v * turn.x + o * turn.y, v * turn.x - o * turn.y, first);"
+y[row + n] = fma(v, turn.x, select(o, -o, first) * turn.y);"
     ))
 }

@@ -143,15 +143,33 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Adds a half's share to a sum: `dot` (of the codes or numbers) with its scale, `sum` (of the other factor) with
-    /// zero and offset.
-    pub fn share(&self, v: &str, dot: &str, sum: &str) -> String {
+    /// Adds a half's share to the sum `to`, if `guard` holds: `dot` times `by` (of the codes or numbers) with its scale, `sum`
+    /// (of the other factor) with zero and offset.
+    pub fn add_share(
+        &self,
+        to: &str,
+        v: &str,
+        [dot, by]: [&str; 2],
+        sum: &str,
+        guard: Option<&str>,
+    ) -> String {
+        let only = |x: String| match guard {
+            Some(guard) => format!("select(0.0, {x}, {guard})"),
+            None => x,
+        };
         if !self.form.is_codes() {
-            return dot.into();
+            return format!("{to} += {};\n", only(dot.into()));
         }
         let zero = self.form.zero();
-        let dot = if zero == 0.0 { dot.into() } else { format!("({dot} + {zero:?} * {sum})") };
-        if self.has_offsets() { format!("{v}s * {dot} + {v}o * {sum}") } else { format!("{v}s * {dot}") }
+        let dot = match zero == 0.0 {
+            true => format!("{dot} * {by}"),
+            false => format!("fma({dot}, {by}, {zero:?} * {sum})"),
+        };
+        let mut text = format!("{to} = fma({}, {dot}, {to});\n", only(format!("{v}s")));
+        if self.has_offsets() {
+            text += &format!("{to} = fma({}, {sum}, {to});\n", only(format!("{v}o")));
+        }
+        text
     }
 
     /// Statements that leave `{v}h0` to `{v}h3`: four numbers each in half precision, in the order 0, 2, 1, 3, without the
