@@ -125,5 +125,5 @@ pub use nibble_model::Config;
 pub use nibble_quant::{
     Codec, Encode, Encoded, Group, Kind as CodecKind, Registry, Spec, Unpacked, decode_unpacked,
 };
-pub use nibble_sampler::{SamplerParams, log_sum_exp, parse_order};
+pub use nibble_sampler::{Draw, SamplerParams, log_sum_exp, parse_order};
 pub use nibble_tokenizer::{EncodeOptions, Tokenizer};

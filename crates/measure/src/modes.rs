@@ -4,7 +4,7 @@ use crate::{
     stats::{Summary, ratios},
     text::{digits, table, time},
 };
-use nibble_api::{Error, Kind, Limits, Model, Options, PAGE_LEN, Plan, Sequence, Step};
+use nibble_api::{Draw, Error, Kind, Limits, Model, Options, PAGE_LEN, Plan, Sequence, Step};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -95,7 +95,7 @@ fn take(plan: &mut dyn Plan, tokens: usize) -> Result<Take, Error> {
     };
     let (start, busy) = (Instant::now(), thread_time());
     let mut made = 0;
-    plan.decode(&step, tokens, &mut |_| {
+    plan.decode(&step, &[Draw::LARGEST], tokens, &mut |_| {
         made += 1;
         true
     })?;

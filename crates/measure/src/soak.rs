@@ -4,7 +4,7 @@ use crate::{
     footprint,
     text::{size, table},
 };
-use nibble_api::{Error, Kind, Model, Options, PAGE_LEN, Plan, Sequence, Step};
+use nibble_api::{Draw, Error, Kind, Model, Options, PAGE_LEN, Plan, Sequence, Step};
 use serde::{Deserialize, Serialize};
 
 /// Times after which everything that comes once has come, at the least.
@@ -115,7 +115,7 @@ fn run(plan: &mut dyn Plan, count: usize, alone: bool, logits: &mut [f32]) -> Re
         })
     };
     if alone {
-        return with(0, &mut |step| Ok(plan.decode(step, count, &mut |_| true)?));
+        return with(0, &mut |step| Ok(plan.decode(step, &[Draw::LARGEST], count, &mut |_| true)?));
     }
     for position in 0..count {
         with(position, &mut |step| Ok(plan.run(step)?))?;
