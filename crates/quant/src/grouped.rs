@@ -8,9 +8,12 @@
 //! it has a 1 (number j in bit j % 8 of byte j / 8); the first plane holds the lowest bits of a code. All little-endian.
 //!
 //! Number i is `q * scale + bias`, rounded twice, or `(q - zero) * scale`, rounded once.
+//!
+//! What MLX writes itself (affine, 2 to 6 and 8 bits) is rounded as its `quantize` does: the end of a group's range that is
+//! farther from zero becomes a multiple of the scale. Source: ml-explore/mlx, `mlx/backend/cpu/quantized.cpp`.
 
 use crate::fields::{half_split, put_half_split};
-use crate::{Codec, Group, Kind, Spec, Unpacked};
+use crate::{Codec, Encode, Group, Kind, Spec, Unpacked};
 use half::{bf16, f16};
 
 /// What the second number of a group is.
@@ -79,6 +82,9 @@ pub struct Grouped {
     pub float: Float,
 }
 
+/// What MLX takes for the scale of a group whose numbers are all alike.
+const SMALLEST_SCALE: f32 = 1e-7;
+
 /// Lengths of groups, longest first.
 pub const GROUPS: [usize; 3] = [128, 64, 32];
 
@@ -88,6 +94,11 @@ impl Grouped {
         let is =
             |c: &&Self| c.bits == bits && c.spec.block_len == group && c.second == second && c.float == float;
         GROUPED.iter().find(is)
+    }
+
+    /// The one that `codec` is, if it is one.
+    pub fn of(codec: &dyn Codec) -> Option<&'static Self> {
+        GROUPED.iter().find(|grouped| grouped.spec == codec.spec())
     }
 
     /// Writes a block: scale and second number, and one code for each number of the group.
@@ -148,6 +159,15 @@ impl Grouped {
         codes
     }
 
+    /// Scale and second number of a block, as they are stored, one behind the other, and its codes.
+    pub fn take<'a>(&self, block: &'a [u8], codes: &mut [u8]) -> &'a [u8] {
+        let (numbers, planes) = block.split_at(2 * self.float.bytes());
+        for (planes, codes) in planes.chunks_exact(4 * self.bits).zip(codes.as_chunks_mut::<32>().0) {
+            *codes = self.codes(planes);
+        }
+        numbers
+    }
+
     /// Scale, second number and the planes of each 32 numbers.
     fn parts<'a>(&self, block: &'a [u8]) -> (f32, f32, std::slice::ChunksExact<'a, u8>) {
         let size = self.float.bytes();
@@ -199,6 +219,35 @@ impl Codec for Grouped {
         for (planes, out) in planes.zip(out.codes.as_chunks_mut::<32>().0) {
             let codes = self.codes(planes);
             out.iter_mut().zip(codes).for_each(|(out, q)| *out = q.wrapping_sub(middle) as i8);
+        }
+    }
+
+    fn encoder(&self) -> Option<&dyn Encode> {
+        (self.second == Second::Bias && matches!(self.bits, 2..=6 | 8)).then_some(self)
+    }
+}
+
+impl Encode for Grouped {
+    fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
+        let most = ((1u32 << self.bits) - 1) as f32;
+        let mut codes = [0; 128];
+        for (x, block) in
+            row.chunks_exact(self.spec.block_len).zip(out.chunks_exact_mut(self.spec.block_bytes))
+        {
+            let codes = &mut codes[..x.len()];
+            let (low, high) =
+                x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(a, b), &x| (a.min(x), b.max(x)));
+            let below = low.abs() > high.abs();
+            let width = ((high - low) / most).max(SMALLEST_SCALE);
+            let (mut scale, edge) = if below { (width, low) } else { (-width, high) };
+            let (steps, mut bias) = ((edge / scale).round_ties_even(), 0.0);
+            if steps != 0.0 {
+                (scale, bias) = (edge / steps, edge);
+            }
+            for (code, x) in codes.iter_mut().zip(x) {
+                *code = ((x - bias) / scale).round_ties_even().clamp(0.0, most) as u8;
+            }
+            self.put(scale, bias, codes, block);
         }
     }
 }
