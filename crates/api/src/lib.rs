@@ -74,7 +74,7 @@
 //! # let path = std::env::temp_dir().join(format!("nibble-mine-{}.gguf", std::process::id()));
 //! let mut codecs = Registry::default();
 //! codecs.register(Mine)?;
-//! let options = QuantizeOptions { to: "mine".into(), imatrix: None, force: false };
+//! let options = QuantizeOptions::encoding("mine");
 //! quantize(file, &path, &options, &codecs, &mut |_| std::ops::ControlFlow::Continue(()))?;
 //!
 //! assert!(Model::open(&path, &Registry::default()).is_err(), "tensor type 9001 is yours alone");
@@ -106,7 +106,10 @@ pub use builtin::builtin_bytes;
 pub use device::{BACKENDS, BackendEntry, DeviceOptions, Found, present};
 pub use error::{Error, Kind, Remedy};
 pub use model::{Model, OpenOptions, Options};
-pub use quantize::{Importance, Inputs, Note, Progress, QuantizeOptions, Summary, TensorReport, quantize};
+pub use quantize::{
+    Errors, Importance, Inputs, MlxOptions, Note, Progress, QuantizeOptions, Summary, Target, TensorReport,
+    quantize, quantize_to_mlx,
+};
 pub use trace::{OpTime, Trace};
 
 pub use nibble_backend::{

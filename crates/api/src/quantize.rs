@@ -1,41 +1,61 @@
 //! Writing a model in another encoding: any model that opens in, one GGUF file out.
 //!
 //! Tensors are read, rounded and written one after the other, so that memory holds one of them at a time. The file
-//! appears under its name only when it is whole. `plan.rs` says which tensor gets which encoding.
+//! appears under its name only when it is whole; until then what is finished is kept beside it (`write.rs`). `plan.rs` says
+//! which tensor gets which encoding.
 
 mod collect;
 mod encode;
+mod errors;
 mod imatrix;
 mod keys;
+mod mlx;
 mod order;
 mod plan;
+mod recipe;
+mod recipes;
+mod rules;
 mod source;
 mod vocab;
+mod write;
 
 use crate::{Error, Kind, Remedy};
 use imatrix::Imatrix;
-use nibble_format::gguf::{self, WriteTensor};
-use nibble_quant::{Codec, Registry, byte_len};
+use nibble_format::gguf::{self, Entry, NewTensor};
+use nibble_quant::Registry;
 use plan::Job;
+use recipe::{Facts, Recipe};
+use rules::Rules;
 use std::{
-    cell::RefCell,
-    io::{self, Write},
+    ffi::OsString,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
 pub use collect::{Importance, Inputs};
+pub use errors::Errors;
+pub use mlx::{MlxOptions, quantize_to_mlx};
 pub use plan::Note;
+pub use recipe::Target;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
 pub struct QuantizeOptions {
-    /// The encoding of the matrices, by its name; it must have an encoder and a GGUF tensor type.
-    pub to: String,
+    /// What the matrices become. All encodings must have an encoder and a GGUF tensor type.
+    pub to: Target,
+    /// A file of rules `pattern = encoding`, which go before what `to` says.
+    pub rules: Option<PathBuf>,
     /// A GGUF file of column weights (an importance matrix), for the encodings that look at them.
     pub imatrix: Option<PathBuf>,
     /// Whether an output file that is there already is replaced.
     pub force: bool,
+}
+
+impl QuantizeOptions {
+    /// All matrices in the encoding of that name, and nothing else asked for.
+    pub fn encoding(name: &str) -> Self {
+        Self { to: Target::Encoding(name.into()), rules: None, imatrix: None, force: false }
+    }
 }
 
 /// How far it is, in weights (numbers).
@@ -64,8 +84,8 @@ pub struct TensorReport {
     pub bytes_before: u64,
     /// Its bytes now.
     pub bytes_after: u64,
-    /// The root of the mean squared difference between its numbers before and now.
-    pub rmse: f64,
+    /// How far its numbers moved.
+    pub errors: Errors,
     /// What is special about it.
     pub note: Note,
 }
@@ -75,6 +95,8 @@ pub struct TensorReport {
 pub struct Summary {
     /// Every tensor, in file order.
     pub tensors: Vec<TensorReport>,
+    /// How many of them were finished by an earlier run that was interrupted.
+    pub resumed: usize,
     /// What the user should know, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -101,7 +123,7 @@ impl Summary {
     }
 }
 
-/// Writes the model at `input` to `output`, its matrices in the encoding that `options` names.
+/// Writes the model at `input` to `output`, its matrices in the encodings that `options` names.
 ///
 /// `input` is a GGUF file (the first one if it is split) or a directory with safetensors. `progress` is told of every
 /// few million weights and may stop the work.
@@ -109,7 +131,8 @@ impl Summary {
 /// # Errors
 /// [`Kind::Usage`] for an encoding that cannot be written and an output that must not be replaced, [`Kind::Load`] for
 /// an input that cannot be read or said in a GGUF file, [`Kind::Run`] if writing fails or is stopped. There is no
-/// output file after an error, or still the old one.
+/// output file after an error, or still the old one. Tensors that were finished stay in `OUTPUT.partial`; another call for
+/// the same from the same goes on from there.
 pub fn quantize(
     input: &Path,
     output: &Path,
@@ -117,85 +140,28 @@ pub fn quantize(
     codecs: &Registry,
     progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
 ) -> Result<Summary, Error> {
-    let target = plan::target(&options.to, codecs)?;
+    let recipe = Recipe::find(&options.to, options.imatrix.is_some(), codecs)?;
+    let rules = options.rules.as_deref().map(|path| Rules::open(path, codecs)).transpose()?;
     check_output(output, options.force)?;
-    let source = source::open(input, target, codecs)?;
+    let mut source = source::open(input, codecs)?;
     check_not_an_input(output, &source.files)?;
     let imatrix = options.imatrix.as_deref().map(|path| Imatrix::open(path, codecs)).transpose()?;
-    let jobs = plan::plan(&source.tensors, target, codecs)?;
+    let facts = Facts::new(&source.entries, imatrix.is_some());
+    let jobs = plan::plan(&source.tensors, &facts, &recipe, &rules.unwrap_or_default(), codecs)?;
+    source.entries.extend(recipe.file_type.map(|number| Entry::new("general.file_type", number)));
+    source.entries.push(Entry::new("general.quantization_version", 2u32));
     let mut warnings = source.warnings;
     warnings.extend(plan::warnings(&jobs));
-    warnings.extend(imatrix.iter().flat_map(|imatrix| imatrix.warnings(&jobs, target)));
-    let state = RefCell::new(State {
-        progress,
-        done: 0,
-        total: jobs.iter().map(|job| job.tensor.data.shape().elements() as u64).sum(),
-        reports: vec![],
-        error: None,
-    });
-    let tensors = jobs.iter().map(|job| job.write(imatrix.as_ref(), &state)).collect();
-    let written = gguf::write(output, &source.entries, tensors);
-    let state = state.into_inner();
-    match (state.error, written) {
-        (Some(error), _) => Err(error),
-        (None, Err(error)) => Err(Error::new(Kind::Run, error.to_string())),
-        (None, Ok(())) => Ok(Summary { tensors: state.reports, warnings }),
-    }
-}
-
-/// What the tensors share while they are written one after the other.
-struct State<'a> {
-    progress: &'a mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
-    done: u64,
-    total: u64,
-    reports: Vec<TensorReport>,
-    /// The reason why a tensor could not be written, which the writer passes on as an I/O error only.
-    error: Option<Error>,
-}
-
-impl<'a> Job<'a> {
-    fn write<'b>(&'b self, imatrix: Option<&'b Imatrix>, state: &'b RefCell<State<'_>>) -> WriteTensor<'b> {
-        let data = Box::new(move |out: &mut dyn Write| {
-            let state = &mut *state.borrow_mut();
-            self.write_data(imatrix, state, out).map_err(|error| {
-                state.error = Some(error);
-                io::Error::other("stopped")
-            })
-        });
-        WriteTensor {
-            name: self.tensor.name.clone(),
-            shape: self.tensor.data.shape(),
-            codec: self.codec,
-            data,
-        }
-    }
-
-    fn write_data(
-        &self,
-        imatrix: Option<&Imatrix>,
-        state: &mut State<'_>,
-        out: &mut dyn Write,
-    ) -> Result<(), Error> {
-        let (name, data) = (&self.tensor.name, &self.tensor.data);
-        let importance = imatrix.map(|i| i.weights(name, data.shape())).transpose()?.flatten();
-        let mut step = |weights: usize| {
-            state.done += weights as u64;
-            let now = Progress { done: state.done, total: state.total, tensor: name };
-            (state.progress)(now)
-        };
-        let rmse = encode::encode(self, importance, &mut step, out)?;
-        state.reports.push(TensorReport {
-            name: name.clone(),
-            weights: data.shape().elements() as u64,
-            from: data.name(),
-            to: self.codec.spec().name,
-            bytes_before: data.byte_len() as u64,
-            bytes_after: byte_len(&data.shape(), <dyn Codec>::spec(self.codec)).unwrap_or(0) as u64,
-            rmse,
-            note: self.note,
-        });
-        Ok(())
-    }
+    warnings.extend(imatrix.iter().flat_map(|imatrix| imatrix.warnings(&jobs, recipe.base)));
+    let new = |job: &Job<'_>| NewTensor {
+        name: job.tensor.name.clone(),
+        shape: job.tensor.data.shape(),
+        codec: job.codec,
+    };
+    let new: Vec<_> = jobs.iter().map(new).collect();
+    let layout = gguf::layout(&source.entries, new.iter())?;
+    let written = write::write(output, &layout.head, &jobs, &layout.lengths, imatrix.as_ref(), progress)?;
+    Ok(Summary { tensors: written.reports, resumed: written.resumed, warnings })
 }
 
 /// Refuses an output that cannot become a file or must not be replaced.
@@ -208,14 +174,16 @@ fn check_output(output: &Path, force: bool) -> Result<(), Error> {
     }
 }
 
-/// Refuses to replace a file that is being read.
+/// Refuses to write to a file that is being read, under its name or while it is not finished.
 fn check_not_an_input(output: &Path, inputs: &[PathBuf]) -> Result<(), Error> {
-    let Ok(output) = output.canonicalize() else { return Ok(()) }; // not there, so not an input
-    match inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == output)) {
-        true => {
+    for ending in ["", ".partial", ".partial.journal"] {
+        let mut name = OsString::from(output);
+        name.push(ending);
+        let Ok(written) = Path::new(&name).canonicalize() else { continue }; // not there, so not an input
+        if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == written)) {
             let what = "is the input; choose another name for the output";
-            Err(Error::new(Kind::Usage, format!("{}: {what}", output.display())))
+            return Err(Error::new(Kind::Usage, format!("{}: {what}", written.display())));
         }
-        false => Ok(()),
     }
+    Ok(())
 }

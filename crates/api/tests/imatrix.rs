@@ -95,7 +95,7 @@ fn what_is_written_is_what_quantize_reads() {
     found.write(&file, "some text").unwrap();
     let write = |name: &str, imatrix| {
         let output = folder.path().join(name);
-        let options = QuantizeOptions { to: "q4_0".into(), imatrix, force: false };
+        let options = QuantizeOptions { imatrix, ..QuantizeOptions::encoding("q4_0") };
         let done =
             quantize(&source, &output, &options, &Registry::default(), &mut |_| ControlFlow::Continue(()));
         (done.unwrap(), std::fs::read(output).unwrap())

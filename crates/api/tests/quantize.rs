@@ -1,6 +1,6 @@
 //! `quantize`: what it writes, what it refuses, and that it leaves nothing behind.
 
-use nibble_api::{Error, Kind, Note, QuantizeOptions, Registry, Summary, quantize};
+use nibble_api::{Error, Kind, Note, QuantizeOptions, Registry, Summary, Target, quantize};
 use nibble_format::{
     OpenOptions, Value,
     gguf::{self, Entry, GgufFile, ValueType, WriteTensor},
@@ -55,7 +55,7 @@ fn small_model(path: &Path) {
 }
 
 fn options(to: &str) -> QuantizeOptions {
-    QuantizeOptions { to: to.into(), imatrix: None, force: false }
+    QuantizeOptions::encoding(to)
 }
 
 fn run(input: &Path, output: &Path, options: &QuantizeOptions) -> Result<Summary, Error> {
@@ -107,7 +107,11 @@ fn every_encoding_is_written_as_its_codec_rounds() {
             let error = |(a, b): (&f32, f32)| (f64::from(*a) - f64::from(b)).powi(2);
             let squares: f64 = numbers.iter().zip(expected.decode()).map(error).sum();
             let rmse = (squares / numbers.len() as f64).sqrt();
-            assert!((report.rmse - rmse).abs() <= 1e-9 * rmse, "{name}: {tensor}: {} {rmse}", report.rmse);
+            assert!(
+                (report.errors.rmse - rmse).abs() <= 1e-9 * rmse,
+                "{name}: {tensor}: {} {rmse}",
+                report.errors.rmse
+            );
         }
         assert_eq!(summary.bytes_before(), summary.weights() * 4);
         assert!(summary.warnings.is_empty(), "{name}: {:?}", summary.warnings);
@@ -174,6 +178,12 @@ fn an_output_is_never_replaced_by_accident() {
     run(&input, &output, &force).unwrap();
     assert_eq!(folder.names(), ["in.gguf", "out.gguf"]);
     assert_eq!(tensors(&read(&output)).len(), TENSORS.len());
+    // Under this name the output stands until it is whole.
+    let partial = folder.file("m.partial");
+    fs::rename(&input, &partial).unwrap();
+    let error = run(&partial, &folder.file("m"), &options("q8_0")).unwrap_err();
+    assert!(error.kind == Kind::Usage && error.to_string().contains("is the input"), "{error}");
+    assert_eq!(tensors(&read(&partial)).len(), TENSORS.len());
 }
 
 #[test]
@@ -231,19 +241,78 @@ fn numbers_that_cannot_be_kept_are_refused() {
     }
 }
 
-#[test]
-fn work_can_be_stopped_and_leaves_nothing() {
-    let folder = TempDir::new("quantize-stopped");
-    let (input, output) = (folder.file("in.gguf"), folder.file("out.gguf"));
-    small_model(&input);
+/// Quantizes until `count` calls of progress, and says what it said and which tensors it got to.
+fn stopped(
+    input: &Path,
+    output: &Path,
+    options: &QuantizeOptions,
+    count: usize,
+) -> (Error, Vec<(String, u64)>) {
     let mut seen = vec![];
     let mut stop = |now: nibble_api::Progress<'_>| {
         seen.push((now.tensor.to_owned(), now.done));
-        if seen.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if seen.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let error = quantize(&input, &output, &options("q8_0"), &Registry::default(), &mut stop).unwrap_err();
-    assert_eq!((error.kind, folder.names()), (Kind::Run, vec!["in.gguf".to_owned()]), "{error}");
+    let error = quantize(input, output, options, &Registry::default(), &mut stop).unwrap_err();
+    (error, seen)
+}
+
+#[test]
+fn work_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been() {
+    let folder = TempDir::new("quantize-stopped");
+    let [input, output, fresh] = ["in.gguf", "out.gguf", "fresh.gguf"].map(|name| folder.file(name));
+    small_model(&input);
+    let (error, seen) = stopped(&input, &output, &options("q8_0"), 3);
     assert_eq!(seen[2], ("blk.0.attn_q.weight".to_owned(), 24 * 256 + 256 + 64 * 256));
+    assert_eq!(error.kind, Kind::Run);
+    let says = "stopped at tensor `blk.0.attn_q.weight`; 2 of 8 tensors are finished and stay in ";
+    assert!(error.to_string().starts_with(says), "{error}");
+    assert_eq!(folder.names(), ["in.gguf", "out.gguf.partial", "out.gguf.partial.journal"]);
+    let (_, seen) = stopped(&input, &output, &options("q8_0"), 5);
+    assert_eq!(seen.last().unwrap().0, "blk.0.ffn_gate_inp.weight", "what is finished counts as progress");
+
+    let whole = run(&input, &output, &options("q8_0")).unwrap();
+    let expected = run(&input, &fresh, &options("q8_0")).unwrap();
+    assert_eq!((whole.resumed, expected.resumed), (4, 0));
+    assert_eq!(fs::read(&output).unwrap(), fs::read(&fresh).unwrap());
+    let errors = |summary: Summary| summary.tensors.into_iter().map(|t| t.errors).collect::<Vec<_>>();
+    assert_eq!(errors(whole), errors(expected));
+    assert_eq!(folder.names(), ["fresh.gguf", "in.gguf", "out.gguf"]);
+}
+
+#[test]
+fn what_is_finished_is_never_mixed_with_another_input_or_recipe() {
+    let folder = TempDir::new("quantize-mixed-up");
+    let [input, output, fresh] = ["in.gguf", "out.gguf", "fresh.gguf"].map(|name| folder.file(name));
+    small_model(&input);
+    let whole = fs::read(&input).unwrap();
+    let mut changed = whole.clone();
+    let first = whole.len() - TENSORS.iter().map(|(_, s, _)| s.iter().product::<usize>() * 4).sum::<usize>();
+    changed[first + 2000] ^= 1; // in the embedding, in the name of the same file
+    for (bytes, to, resumed) in [(&whole, "q8_0", 3), (&whole, "q4_k", 0), (&changed, "q8_0", 0)] {
+        fs::write(&input, &whole).unwrap();
+        stopped(&input, &output, &options("q8_0"), 4);
+        fs::write(&input, bytes).unwrap();
+        let force = QuantizeOptions { force: true, ..options(to) };
+        assert_eq!(run(&input, &output, &force).unwrap().resumed, resumed, "{to}");
+        run(&input, &fresh, &force).unwrap();
+        assert_eq!(fs::read(&output).unwrap(), fs::read(&fresh).unwrap(), "{to}");
+        fs::remove_file(&output).unwrap();
+    }
+    let weights = |sums: f32| {
+        let sums = tensor(
+            "token_embd.weight.in_sum2",
+            &[1, 256],
+            "f32",
+            &(0..256).map(|i| sums + (i % 7) as f32).collect::<Vec<_>>(),
+        );
+        let counts = tensor("token_embd.weight.counts", &[1, 1], "f32", &[1.0]);
+        gguf::write(&folder.file("weights"), &[Entry::new("general.type", "imatrix")], vec![sums, counts])
+            .unwrap();
+        QuantizeOptions { imatrix: Some(folder.file("weights")), ..options("q4_0") }
+    };
+    stopped(&input, &output, &weights(1.0), 4);
+    assert_eq!(run(&input, &output, &weights(30.0)).unwrap().resumed, 0, "other column weights");
 }
 
 #[test]
@@ -300,6 +369,28 @@ fn ternary_matrices_with_a_factor_stay_as_they_are() {
     assert_eq!(bytes(&before["blk.0.attn_q.weight"]), bytes(&after["blk.0.attn_q.weight"]));
 }
 
+#[test]
+fn ternary_matrices_change_their_encoding_without_a_change_of_numbers() {
+    let folder = TempDir::new("quantize-ternary-exact");
+    let output = folder.file("out.gguf");
+    let model = workspace_root().join("golden/models/bitnet");
+    for to in ["tq1_0", "tq2_0", "q2_0", "pq2_0", "ptq1_0"] {
+        let summary = run(&model, &output, &QuantizeOptions { force: true, ..options(to) }).unwrap();
+        let ternary: Vec<_> = summary.tensors.iter().filter(|t| t.from == "tq2_0").collect();
+        assert!(ternary.len() == 7, "{to}: {} ternary matrices", ternary.len());
+        for tensor in ternary {
+            assert_eq!(
+                (tensor.to, tensor.errors.max, tensor.errors.cosine),
+                (to, 0.0, 1.0),
+                "{}",
+                tensor.name
+            );
+        }
+        assert!(summary.warnings.is_empty(), "{to}: {:?}", summary.warnings);
+        nibble_format::open(&output, &Registry::default()).unwrap();
+    }
+}
+
 fn tensors_of(path: &Path) -> HashMap<String, Encoded> {
     tensors(&read(path))
 }
@@ -346,11 +437,49 @@ fn column_weights_reach_the_rounding_of_each_matrix() {
         run(&input, &output, &with_zeros).unwrap(); // numbers that are not finite would be refused
     }
 
-    let blind = run(&input, &output, &QuantizeOptions { to: "q8_0".into(), ..with.clone() }).unwrap();
+    let blind =
+        run(&input, &output, &QuantizeOptions { to: Target::Encoding("q8_0".into()), ..with.clone() })
+            .unwrap();
     assert!(blind.warnings[0].contains("has no effect"), "{:?}", blind.warnings);
     let not_one = QuantizeOptions { imatrix: Some(input.clone()), ..with };
     let error = run(&input, &output, &not_one).unwrap_err();
     assert!(error.kind == Kind::Load && error.to_string().contains("expected `imatrix`"), "{error}");
+}
+
+#[test]
+fn a_file_type_mixes_encodings_and_rules_go_first() {
+    let folder = TempDir::new("quantize-mixed");
+    let [input, output, rules] = ["in.gguf", "out.gguf", "rules.txt"].map(|name| folder.file(name));
+    let mut entries = keys();
+    entries[1] = Entry::new("llama.block_count", 8u32);
+    let names = (0..8).flat_map(|n| ["attn_q", "attn_v"].map(|part| format!("blk.{n}.{part}.weight")));
+    let tensors = names.map(|name| tensor(&name, &[2, 256], "f16", &uniform(1, 512)));
+    gguf::write(&input, &entries, tensors.collect()).unwrap();
+    fs::write(&rules, "# the last layer\nblk\\.7\\. = bf16\nattn_q = q5_0\n").unwrap();
+    let mixed =
+        QuantizeOptions { to: Target::FileType("Q4_K_M".into()), rules: Some(rules.clone()), ..options("") };
+    let summary = run(&input, &output, &mixed).unwrap();
+    let written = tensors_of(&output);
+    for report in &summary.tensors {
+        let (to, note) = match report.name.as_str() {
+            name if name.starts_with("blk.7.") => ("bf16", Note::Rule),
+            name if name.contains("attn_q") => ("q5_0", Note::Rule),
+            // The first eighth and every third one; the last eighth has its own rule.
+            "blk.0.attn_v.weight" | "blk.3.attn_v.weight" | "blk.6.attn_v.weight" => ("q6_k", Note::Mixed),
+            _ => ("q4_k", Note::None),
+        };
+        assert_eq!((written[&report.name].name(), report.note), (to, note), "{}", report.name);
+    }
+    assert!(matches!(read(&output).get("general.file_type"), Some(Value::Int(15))));
+
+    fs::write(&rules, "attn_v = q8_0\nattn_norm = q8_0\n").unwrap();
+    let error = run(&input, &folder.file("none.gguf"), &mixed).unwrap_err();
+    assert_eq!(error.kind, Kind::Usage);
+    assert!(
+        error.to_string().ends_with("line 2: pattern `attn_norm` matches no matrix of the model"),
+        "{error}"
+    );
+    assert_eq!(folder.names(), ["in.gguf", "out.gguf", "rules.txt"]);
 }
 
 /// The names of the models in `golden/gguf`, which llama.cpp's own converter made, and their encodings. Not those that were

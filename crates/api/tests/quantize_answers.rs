@@ -8,7 +8,7 @@ fn written(model: &Path, to: &str, use_it: impl FnOnce(&Path)) {
     let name =
         format!("nibble-answers-{to}-{}-{}.gguf", model.file_name().unwrap().display(), std::process::id());
     let output = std::env::temp_dir().join(name);
-    let options = QuantizeOptions { to: to.into(), imatrix: None, force: true };
+    let options = QuantizeOptions { force: true, ..QuantizeOptions::encoding(to) };
     let mut go_on = |_: nibble_api::Progress<'_>| ControlFlow::Continue(());
     quantize(model, &output, &options, &Registry::default(), &mut go_on).unwrap();
     use_it(&output);

@@ -364,17 +364,37 @@ pub struct PerplexityArgs {
 pub struct QuantizeArgs {
     /// A .gguf file or a model directory
     pub input: PathBuf,
-    /// The GGUF file to write
+    /// The GGUF file to write, or the directory for `--to mlx`
     pub output: PathBuf,
-    /// The encoding of the matrices: q8_0, q6_k, q5_k, q4_k, q4_0, ...
-    #[arg(long, value_name = "CODEC")]
-    pub to: String,
+    /// One encoding for all matrices, but at least 6 bits for the output: q8_0, q6_k, q5_k, q4_k, q4_0, ...; or mlx, a directory
+    /// for MLX from one with safetensors
+    #[arg(long, value_name = "CODEC", required_unless_present = "file_type")]
+    pub to: Option<String>,
+    /// A mix of encodings as llama.cpp makes it: q5_k_m, q4_k_m, q4_k_s, iq4_xs, q3_k_l, q2_k, ...
+    #[arg(long = "type", value_name = "TYPE", conflicts_with = "to")]
+    pub file_type: Option<String>,
+    /// For `--to mlx`: bits of a code, 2, 3, 4, 5, 6 or 8
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub bits: u8,
+    /// For `--to mlx`: numbers under one scale, 32, 64 or 128
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub group_size: u8,
+    /// Lines of `pattern = encoding` that go first: a regular expression found anywhere in a tensor's GGUF name; the first match
+    /// counts
+    #[arg(long, value_name = "FILE")]
+    pub rules: Option<PathBuf>,
     /// A weight for each column: what `nibble imatrix` wrote, or llama.cpp in its GGUF form
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
     /// Replace the output file if it is there
     #[arg(long)]
     pub force: bool,
+    /// Print for each tensor what the rounding cost: root mean square and largest error, cosine
+    #[arg(long)]
+    pub stats: bool,
+    /// Print one object with all of it
+    #[arg(long, conflicts_with = "stats")]
+    pub json: bool,
 }
 
 #[derive(Args)]

@@ -12,7 +12,7 @@ mod write;
 
 pub use entry::{Entry, ValueType};
 pub use read::{GgufFile, TensorInfo};
-pub use write::{WriteData, WriteTensor, write, write_to};
+pub use write::{Layout, NewTensor, WriteData, WriteTensor, layout, write, write_to};
 
 use crate::{
     Checkpoint, Container, Error, Metadata, OpenOptions, Problem, TokenizerSource, Value, keys, map, names,

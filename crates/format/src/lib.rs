@@ -27,6 +27,7 @@ mod mlx;
 mod modelopt;
 mod mxfp4;
 mod names;
+mod partial;
 mod prism;
 mod repack;
 mod replace;
@@ -38,6 +39,7 @@ pub use error::{Error, Problem};
 pub use map::map as map_file;
 pub use metadata::{Metadata, Value};
 pub use names::gguf_name;
+pub use partial::{Key, Partial};
 pub use replace::replace;
 
 use nibble_quant::Registry;

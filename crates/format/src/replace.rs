@@ -31,7 +31,7 @@ pub fn replace<E>(
         let mut out = File::options().write(true).open(path).map_err(&io)?;
         return fill(&mut out);
     }
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let target = target(path);
     sweep(&target);
     let (partial, mut file) = create_beside(&target).map_err(&io)?;
     let written = fill(&mut file)
@@ -41,6 +41,11 @@ pub fn replace<E>(
         fs::remove_file(&partial).ok(); // the first error is the one worth telling
     }
     written
+}
+
+/// Where a file of that name really is: a link is followed.
+pub(crate) fn target(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// What the names of all temporary files for `path` begin with.

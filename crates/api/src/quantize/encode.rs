@@ -1,12 +1,36 @@
 //! Rounding one tensor, rows in parallel.
 
-use super::{order::Order, plan::Job};
+use super::{
+    errors::{Errors, Sums},
+    order::Order,
+    plan::Job,
+};
 use crate::{Error, Kind};
 use nibble_quant::{Codec, Encode, Encoded};
-use std::{io::Write, ops::ControlFlow, thread};
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+    thread,
+};
 
 /// Weights that a thread rounds before the next look at `step`.
 const WEIGHTS_AT_ONCE: usize = 1 << 20;
+
+/// Why a tensor was not written.
+pub(super) enum Failure {
+    /// Someone stopped it, at the tensor of this name.
+    Stopped(String),
+    /// The output cannot be written.
+    Write(io::Error),
+    /// What is asked for cannot be done.
+    Bad(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Bad(error)
+    }
+}
 
 /// What a row needs to be rounded.
 struct Rows<'a> {
@@ -19,20 +43,20 @@ struct Rows<'a> {
     row_bytes: usize,
 }
 
-/// Writes the bytes of a tensor and returns the root mean square of the rounding errors.
+/// Writes the bytes of a tensor and returns what the rounding cost.
 ///
 /// `importance` holds a weight for each column, of each matrix if there are several. `step` is told how many weights
 /// are done and may stop the work. Rows are independent, so the bytes do not depend on the number of threads.
 ///
 /// # Errors
-/// [`Kind::Load`] for numbers that are not finite, [`Kind::Run`] for numbers too large for the encoding, an output
-/// that fails, and if `step` stops it.
+/// [`Failure::Bad`] with [`Kind::Load`] for numbers that are not finite, and with [`Kind::Run`] for numbers too large for the
+/// encoding.
 pub(super) fn encode(
     job: &Job<'_>,
     importance: Option<&[f32]>,
-    step: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    step: &mut dyn FnMut(u64) -> ControlFlow<()>,
     out: &mut dyn Write,
-) -> Result<f64, Error> {
+) -> Result<Errors, Failure> {
     let (source, spec) = (&job.tensor.data, job.codec.spec());
     let (rows, row_len) = (source.shape().rows(), source.shape().row_len());
     let copies = source.codec().spec() == spec && job.tensor.order.columns.is_none();
@@ -47,46 +71,35 @@ pub(super) fn encode(
     };
     if !copies && work.encoder.is_none() {
         let what = format!("tensor `{}`: {} cannot be written, only read", work.name, spec.name);
-        return Err(Error::new(Kind::Usage, what));
+        return Err(Error::new(Kind::Usage, what).into());
     }
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let at_once = (threads * WEIGHTS_AT_ONCE).div_ceil(row_len.max(1)).min(rows).max(1);
     let mut bytes = vec![0; at_once * work.row_bytes];
-    let mut squares = vec![0.0; at_once];
-    let mut total = 0.0;
+    let mut sums = vec![Sums::default(); at_once];
+    let mut total = Sums::default();
     for first in (0..rows).step_by(at_once) {
         let count = at_once.min(rows - first);
-        let (bytes, squares) = (&mut bytes[..count * work.row_bytes], &mut squares[..count]);
-        work.round(first, threads, bytes, squares)?;
-        total += squares.iter().sum::<f64>();
-        out.write_all(bytes).map_err(|e| Error::new(Kind::Run, format!("tensor `{}`: {e}", work.name)))?;
-        if step(count * row_len).is_break() {
-            return Err(Error::new(
-                Kind::Run,
-                format!("stopped at tensor `{}`; nothing was written", work.name),
-            ));
+        let (bytes, sums) = (&mut bytes[..count * work.row_bytes], &mut sums[..count]);
+        work.round(first, threads, bytes, sums)?;
+        sums.iter().for_each(|row| total.add(row));
+        out.write_all(bytes).map_err(Failure::Write)?;
+        if step((count * row_len) as u64).is_break() {
+            return Err(Failure::Stopped(work.name.into()));
         }
     }
-    Ok((total / (rows * row_len).max(1) as f64).sqrt())
+    Ok(total.errors(rows * row_len))
 }
 
 impl Rows<'_> {
-    /// Rounds the rows from `first` on, as many as `squares` has, each thread a run of them.
-    fn round(
-        &self,
-        first: usize,
-        threads: usize,
-        bytes: &mut [u8],
-        squares: &mut [f64],
-    ) -> Result<(), Error> {
-        let share = squares.len().div_ceil(threads).max(1);
-        let parts = bytes.chunks_mut(share * self.row_bytes).zip(squares.chunks_mut(share));
+    /// Rounds the rows from `first` on, as many as `sums` has, each thread a run of them.
+    fn round(&self, first: usize, threads: usize, bytes: &mut [u8], sums: &mut [Sums]) -> Result<(), Error> {
+        let share = sums.len().div_ceil(threads).max(1);
+        let parts = bytes.chunks_mut(share * self.row_bytes).zip(sums.chunks_mut(share));
         thread::scope(|scope| {
             let parts: Vec<_> = parts
                 .enumerate()
-                .map(|(part, (bytes, squares))| {
-                    scope.spawn(move || self.run(first + part * share, bytes, squares))
-                })
+                .map(|(part, (bytes, sums))| scope.spawn(move || self.run(first + part * share, bytes, sums)))
                 .collect();
             parts
                 .into_iter()
@@ -94,11 +107,11 @@ impl Rows<'_> {
         })
     }
 
-    fn run(&self, first: usize, bytes: &mut [u8], squares: &mut [f64]) -> Result<(), Error> {
+    fn run(&self, first: usize, bytes: &mut [u8], sums: &mut [Sums]) -> Result<(), Error> {
         let row_len = self.source.shape().row_len();
         let (mut decoded, mut numbers, mut rounded) =
             (vec![0.0; row_len], vec![0.0; row_len], vec![0.0; row_len]);
-        for ((row, out), square) in (first..).zip(bytes.chunks_exact_mut(self.row_bytes)).zip(squares) {
+        for ((row, out), sums) in (first..).zip(bytes.chunks_exact_mut(self.row_bytes)).zip(sums) {
             let from = self.order.rows.as_ref().map_or(row, |rows| rows[row]);
             self.source.decode_row(from, &mut decoded);
             match &self.order.columns {
@@ -106,7 +119,7 @@ impl Rows<'_> {
                 None => numbers.copy_from_slice(&decoded),
             }
             self.check(&numbers, row, Kind::Load, "holds a number that is not finite; the model is damaged")?;
-            *square = 0.0;
+            *sums = Sums::default();
             let Some(encoder) = self.encoder else {
                 out.copy_from_slice(self.source_bytes(from));
                 continue;
@@ -119,8 +132,7 @@ impl Rows<'_> {
                 Kind::Run,
                 "holds a number too large for the encoding; choose bf16 or f32",
             )?;
-            *square =
-                numbers.iter().zip(&rounded).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum();
+            *sums = Sums::new(&numbers, &rounded);
         }
         Ok(())
     }

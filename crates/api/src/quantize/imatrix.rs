@@ -108,16 +108,20 @@ impl Imatrix {
     }
 
     /// What the user should know of weights that change less than expected.
-    pub fn warnings(&self, jobs: &[Job<'_>], target: &'static dyn Codec) -> Vec<String> {
-        let name = target.spec().name;
-        if !looks_at_weights(target) {
-            return vec![format!(
-                "{}: has no effect, as the rounding of {name} does not look at it",
-                self.file
-            )];
+    pub fn warnings(&self, jobs: &[Job<'_>], base: &'static dyn Codec) -> Vec<String> {
+        let mut looking: HashMap<&str, bool> = HashMap::new();
+        let mut looks = |codec: &'static dyn Codec| {
+            *looking.entry(codec.spec().name).or_insert_with(|| looks_at_weights(codec))
+        };
+        let all = jobs.iter().filter(|job| is_matrix(&job.tensor.name, &job.tensor.data.shape()));
+        let matrices: Vec<_> = all.filter(|job| looks(job.codec)).collect();
+        if matrices.is_empty() {
+            let name = base.spec().name;
+            let what = format!("has no effect, as the rounding of {name} does not look at it");
+            return vec![format!("{}: {what}", self.file)];
         }
-        let matrices = jobs.iter().filter(|job| is_matrix(&job.tensor.name, &job.tensor.data.shape()));
         let without: Vec<&str> = matrices
+            .iter()
             .map(|job| job.tensor.name.as_str())
             .filter(|name| !self.by_name.contains_key(*name))
             .collect();

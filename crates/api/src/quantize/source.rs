@@ -11,7 +11,7 @@ use nibble_format::{
     gguf::{self, Entry},
     gguf_name,
 };
-use nibble_quant::{Codec, Encoded, Registry};
+use nibble_quant::{Encoded, Registry};
 use nibble_tensor::Shape;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,8 @@ pub(super) struct Tensor {
     pub name: String,
     pub data: Encoded,
     pub order: Order,
+    /// Whether it stays as it is unless it is a matrix; else it is widened to f32.
+    pub keep: bool,
 }
 
 pub(super) struct Source {
@@ -31,43 +33,15 @@ pub(super) struct Source {
     pub warnings: Vec<String>,
 }
 
-/// Numbers that `general.file_type` has for files whose matrices are mostly in an encoding; for people, not for readers.
-const FILE_TYPES: &[(&str, u32)] = &[
-    ("f32", 0),
-    ("f16", 1),
-    ("q4_0", 2),
-    ("q4_1", 3),
-    ("q8_0", 7),
-    ("q5_0", 8),
-    ("q5_1", 9),
-    ("q2_k", 10),
-    ("q3_k", 11),
-    ("q4_k", 14),
-    ("q5_k", 16),
-    ("q6_k", 18),
-    ("iq4_nl", 25),
-    ("iq4_xs", 30),
-    ("bf16", 32),
-    ("tq1_0", 36),
-    ("tq2_0", 37),
-    ("mxfp4", 38),
-    ("nvfp4", 39),
-    ("q1_0", 40),
-    ("q2_0", 41),
-];
-
 /// Opens the input.
 ///
 /// # Errors
 /// If it cannot be read, or cannot be said in a GGUF file.
-pub(super) fn open(input: &Path, target: &'static dyn Codec, codecs: &Registry) -> Result<Source, Error> {
-    let mut source = match input.is_dir() {
+pub(super) fn open(input: &Path, codecs: &Registry) -> Result<Source, Error> {
+    let source = match input.is_dir() {
         true => from_checkpoint(&nibble_format::open(input, codecs)?, codecs)?,
         false => from_gguf(input, codecs)?,
     };
-    let file_type = FILE_TYPES.iter().find(|(name, _)| *name == target.spec().name);
-    source.entries.extend(file_type.map(|(_, number)| Entry::new("general.file_type", *number)));
-    source.entries.push(Entry::new("general.quantization_version", 2u32));
     if let Some(empty) = source.tensors.iter().find(|t| t.data.shape().elements() == 0) {
         let what =
             format!("tensor `{}`: expected numbers, found none (shape {})", empty.name, empty.data.shape());
@@ -97,7 +71,7 @@ fn from_gguf(input: &Path, codecs: &Registry) -> Result<Source, Error> {
                     format!("{}: tensor `{}`: {what}", file.path.display(), info.name),
                 ));
             }
-            tensors.push(Tensor { name: info.name.clone(), data, order: Order::default() });
+            tensors.push(Tensor { name: info.name.clone(), data, order: Order::default(), keep: true });
         }
     }
     let files = files.into_iter().map(|file| file.path).collect();
@@ -128,7 +102,7 @@ fn from_checkpoint(checkpoint: &Checkpoint, codecs: &Registry) -> Result<Source,
                 format!("GGUF files of the architecture {} have no name for it", checkpoint.architecture);
             Error::new(Kind::Load, format!("{path}: tensor `{name}`: {what}"))
         })?;
-        tensors.push(Tensor { name: gguf, data, order });
+        tensors.push(Tensor { name: gguf, data, order, keep: false });
     }
     if let Some(factors) = keys::rope_factors(&checkpoint.metadata)? {
         tensors.insert(0, f32_tensor("rope_freqs.weight", &factors, codecs)?);
@@ -148,5 +122,5 @@ fn f32_tensor(name: &str, numbers: &[f32], codecs: &Registry) -> Result<Tensor, 
         codecs.by_name("f32").ok_or_else(|| Error::new(Kind::Usage, "encoding: `f32` is not registered"))?;
     let data = Encoded::encode(name, Shape::from([numbers.len()]), f32, numbers, None);
     let data = data.map_err(|e| Error::new(Kind::Load, e.to_string()))?;
-    Ok(Tensor { name: name.into(), data, order: Order::default() })
+    Ok(Tensor { name: name.into(), data, order: Order::default(), keep: false })
 }

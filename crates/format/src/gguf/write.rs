@@ -12,17 +12,33 @@ use std::{
     path::Path,
 };
 
-/// A tensor to be written: what it will be, and its bytes when their turn comes.
-pub struct WriteTensor<'a> {
+/// A tensor to be written: what it will be.
+#[derive(Clone)]
+pub struct NewTensor {
     /// The name in the file.
     pub name: String,
     /// Row-major shape, 1 to 4 dimensions.
     pub shape: Shape,
     /// The encoding of the bytes.
     pub codec: &'static dyn Codec,
+}
+
+/// A tensor and its bytes, when their turn comes.
+pub struct WriteTensor<'a> {
+    /// What it will be.
+    pub tensor: NewTensor,
     /// Writes exactly the bytes that shape and codec take; called once, in order, so that only one tensor need be in
     /// memory.
     pub data: WriteData<'a>,
+}
+
+/// Where everything goes in a file.
+#[derive(Debug)]
+pub struct Layout {
+    /// All bytes before the data of the first tensor.
+    pub head: Vec<u8>,
+    /// For each tensor its bytes, and how many zeros follow them.
+    pub lengths: Vec<(u64, usize)>,
 }
 
 /// Writes the bytes of one tensor.
@@ -37,7 +53,7 @@ impl<'a> WriteTensor<'a> {
         bytes: impl AsRef<[u8]> + 'a,
     ) -> Self {
         let data = Box::new(move |out: &mut dyn Write| out.write_all(bytes.as_ref()));
-        Self { name: name.into(), shape: shape.into(), codec, data }
+        Self { tensor: NewTensor { name: name.into(), shape: shape.into(), codec }, data }
     }
 }
 
@@ -56,6 +72,31 @@ pub fn write(path: &Path, entries: &[Entry], tensors: Vec<WriteTensor<'_>>) -> R
 /// If a tensor's codec has no GGUF type, its shape splits a block, its `data` writes another number of bytes, a list
 /// does not fit its type, or `out` fails.
 pub fn write_to(out: &mut dyn Write, entries: &[Entry], tensors: Vec<WriteTensor<'_>>) -> Result<(), Error> {
+    let layout = layout(entries, tensors.iter().map(|t| &t.tensor))?;
+    let io = |error| Problem::Io(error).at("writing");
+    out.write_all(&layout.head).map_err(io)?;
+    for (WriteTensor { tensor, mut data }, (len, padding)) in tensors.into_iter().zip(layout.lengths) {
+        let place = || format!("tensor `{}`", tensor.name);
+        let mut counted = Counted { out, left: len, over: false };
+        let result = data(&mut counted);
+        if counted.over || (result.is_ok() && counted.left > 0) {
+            let found = if counted.over { "more".into() } else { (len - counted.left).to_string() };
+            return Err(Problem::expected(format!("{len} bytes"), found).at(place()));
+        }
+        result.map_err(|e| Problem::Io(e).at(place()))?;
+        out.write_all(&vec![0; padding]).map_err(io)?;
+    }
+    out.flush().map_err(io)
+}
+
+/// The head of a file with these keys and tensors. `general.alignment` in `entries` is obeyed.
+///
+/// # Errors
+/// If a tensor's codec has no GGUF type, its shape splits a block, or a list does not fit its type.
+pub fn layout<'a>(
+    entries: &[Entry],
+    tensors: impl ExactSizeIterator<Item = &'a NewTensor>,
+) -> Result<Layout, Error> {
     let alignment = match entries.iter().find(|e| e.key == "general.alignment").map(|e| &e.value) {
         Some(Value::Int(n)) if n.count_ones() == 1 && *n <= 1 << 16 => *n as u64,
         Some(other) => {
@@ -64,30 +105,6 @@ pub fn write_to(out: &mut dyn Write, entries: &[Entry], tensors: Vec<WriteTensor
         }
         None => DEFAULT_ALIGNMENT,
     };
-    let (head, lengths) = head(entries, &tensors, alignment)?;
-    let io = |error| Problem::Io(error).at("writing");
-    out.write_all(&head).map_err(io)?;
-    pad(out, head.len() as u64, alignment).map_err(io)?;
-    for (mut tensor, len) in tensors.into_iter().zip(lengths) {
-        let place = || format!("tensor `{}`", tensor.name);
-        let mut counted = Counted { out, left: len, over: false };
-        let result = (tensor.data)(&mut counted);
-        if counted.over || (result.is_ok() && counted.left > 0) {
-            let found = if counted.over { "more".into() } else { (len - counted.left).to_string() };
-            return Err(Problem::expected(format!("{len} bytes"), found).at(place()));
-        }
-        result.map_err(|e| Problem::Io(e).at(place()))?;
-        pad(out, len, alignment).map_err(io)?;
-    }
-    out.flush().map_err(io)
-}
-
-/// Everything before the data, and the length of each tensor.
-fn head(
-    entries: &[Entry],
-    tensors: &[WriteTensor<'_>],
-    alignment: u64,
-) -> Result<(Vec<u8>, Vec<u64>), Error> {
     let mut head = MAGIC.to_vec();
     head.extend(3u32.to_le_bytes());
     head.extend((tensors.len() as u64).to_le_bytes());
@@ -115,9 +132,10 @@ fn head(
         head.extend(offset.to_le_bytes());
         let end = offset.checked_add(len).ok_or_else(|| place(Problem::Overflow))?;
         offset = align_up(end, alignment).map_err(place)?;
-        lengths.push(len);
+        lengths.push((len, (offset - end) as usize)); // less than the alignment
     }
-    Ok((head, lengths))
+    head.resize(head.len().next_multiple_of(alignment as usize), 0);
+    Ok(Layout { head, lengths })
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -158,11 +176,6 @@ fn put_value(out: &mut Vec<u8>, value_type: ValueType, value: &Value) -> Result<
         (other, value) => return Err(Problem::expected(format!("a value that fits {other:?}"), value)),
     }
     Ok(())
-}
-
-fn pad(out: &mut dyn Write, written: u64, alignment: u64) -> io::Result<()> {
-    let padding = written.next_multiple_of(alignment) - written; // `head` has checked that it does not overflow
-    io::copy(&mut io::Read::take(io::repeat(0), padding), out).map(drop)
 }
 
 /// Passes on at most `left` bytes.
