@@ -4,7 +4,7 @@ use crate::{Error, error::Kind};
 use nibble_backend::Backend;
 use nibble_backend_cpu::{Cpu, CpuOptions, Isa};
 use nibble_backend_reference::Reference;
-use nibble_backend_wgpu::{Adapter, Gpu, GpuOptions, adapters};
+use nibble_backend_wgpu::{Adapter, Cache, Gpu, GpuOptions, Tuning, adapters};
 
 /// Which device of a kind, and how it is to run.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,10 @@ pub struct DeviceOptions {
     pub gpu: Option<String>,
     /// Whether an answer may not depend on what shares the device.
     pub strict: bool,
+    /// Where it is kept what was found out about a device's kernels.
+    pub cache: Option<Cache>,
+    /// Whether a GPU's kernels are measured, to run in the way that is fastest on it.
+    pub tuning: Tuning,
 }
 
 /// Something that models can run on: what there is to say of it, a line each.
@@ -36,24 +40,24 @@ pub struct BackendEntry {
     pub name: &'static str,
     /// Opens it.
     pub open: fn(&DeviceOptions) -> Result<Box<dyn Backend>, Error>,
-    /// What this machine has of the kind.
-    pub find: fn() -> Vec<Found>,
+    /// What this machine has of the kind, with what the cache knows of it.
+    pub find: fn(Option<&Cache>) -> Vec<Found>,
 }
 
 /// Every kind of device of this build, the preferred one first.
 pub static BACKENDS: &[BackendEntry] = &[
     BackendEntry { name: "gpu", open: open_gpu, find: find_gpus },
-    BackendEntry { name: "cpu", open: open_cpu, find: || vec![one(&Cpu::new(CpuOptions::default()), true)] },
+    BackendEntry { name: "cpu", open: open_cpu, find: |_| vec![one(&Cpu::new(CpuOptions::default()), true)] },
     BackendEntry {
         name: "reference",
         open: |_| Ok(Box::new(Reference)),
-        find: || vec![one(&Reference, false)],
+        find: |_| vec![one(&Reference, false)],
     },
 ];
 
 /// The kinds of device that this machine has.
 pub fn present() -> Vec<&'static BackendEntry> {
-    BACKENDS.iter().filter(|b| !(b.find)().is_empty()).collect()
+    BACKENDS.iter().filter(|b| !(b.find)(None).is_empty()).collect()
 }
 
 /// The only device of its kind.
@@ -62,13 +66,18 @@ fn one(backend: &dyn Backend, preferred: bool) -> Found {
     Found { name: backend.describe(), preferred, details: memory.into_iter().collect() }
 }
 
-fn find_gpus() -> Vec<Found> {
-    let found = |a: &Adapter| Found { name: a.describe(), preferred: a.is_hardware(), details: a.details() };
+fn find_gpus(cache: Option<&Cache>) -> Vec<Found> {
+    let found = |a: &Adapter| Found {
+        name: a.describe(),
+        preferred: a.is_hardware(),
+        details: a.details().into_iter().chain(a.known(cache)).collect(),
+    };
     adapters().iter().map(found).collect()
 }
 
 fn open_gpu(options: &DeviceOptions) -> Result<Box<dyn Backend>, Error> {
-    let how = GpuOptions { strict: options.strict, ..GpuOptions::default() };
+    let cache = options.cache.clone();
+    let how = GpuOptions { strict: options.strict, cache, tuning: options.tuning, ..GpuOptions::default() };
     let gpu = Gpu::new(options.gpu.as_deref(), how)
         .map_err(|e| Error::new(Kind::Usage, format!("{e}; `nibble devices` lists what there is")))?;
     Ok(Box::new(gpu))
@@ -92,7 +101,7 @@ fn open_cpu(options: &DeviceOptions) -> Result<Box<dyn Backend>, Error> {
 /// are meant for it.
 pub(crate) fn candidates(name: &str) -> Result<Vec<&'static BackendEntry>, Error> {
     if name == "auto" {
-        return Ok(BACKENDS.iter().filter(|b| (b.find)().iter().any(|found| found.preferred)).collect());
+        return Ok(BACKENDS.iter().filter(|b| (b.find)(None).iter().any(|found| found.preferred)).collect());
     }
     let known = || BACKENDS.iter().map(|b| b.name).collect::<Vec<_>>().join(", ");
     let entry = BACKENDS.iter().find(|b| b.name == name).ok_or_else(|| {

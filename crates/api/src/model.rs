@@ -6,6 +6,7 @@ use crate::{
     device, vocab,
 };
 use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan, Tracer, timed};
+use nibble_backend_wgpu::{Cache, Tuning};
 use nibble_chat::{Message, Template};
 use nibble_engine::Engine;
 use nibble_format::{Checkpoint, Type42};
@@ -67,6 +68,12 @@ pub struct Options {
     pub check: bool,
     /// Who is told how long compiling and each part of a step takes.
     pub tracer: Option<Arc<dyn Tracer>>,
+    /// Where it is kept what was found out about a device's kernels; nowhere if `None`.
+    pub cache: Option<Cache>,
+    /// Whether a GPU's kernels are measured, to run in the way that is fastest on it.
+    pub tuning: Tuning,
+    /// Who is told what the user should know of a device that computes wrongly: a sentence each.
+    pub warn: Option<fn(&str)>,
 }
 
 /// How a model is to be opened.
@@ -97,6 +104,9 @@ impl Default for Options {
             check_finite: false,
             check: false,
             tracer: None,
+            cache: None,
+            tuning: Tuning::Auto,
+            warn: None,
         }
     }
 }
@@ -179,6 +189,8 @@ impl Model {
             isa: options.isa.clone(),
             gpu: options.gpu.clone(),
             strict: options.strict,
+            cache: options.cache.clone(),
+            tuning: options.tuning,
         };
         let candidates = device::candidates(&options.device)?;
         let limits = self.limits(options);
@@ -247,6 +259,11 @@ impl Model {
         let graph = tapped.as_ref().unwrap_or(graph);
         let memory = backend.memory(graph, &limits)?;
         check_budget(&memory, &limits, available(&*backend, options))?;
+        // What is left out for being wrong only makes a plan smaller.
+        let warnings = timed(options.tracer.as_deref(), "self-check", || backend.prepare(graph, &limits))?;
+        if let Some(warn) = options.warn {
+            warnings.iter().for_each(|warning| warn(warning));
+        }
         let mut plan = timed(options.tracer.as_deref(), "compile", || backend.compile(graph, &limits))?;
         if options.check {
             let cpu = self.backend(&Options { device: "cpu".into(), ..options.clone() })?;

@@ -1,12 +1,13 @@
 //! Tokens a second of a model: `cargo run --release --example gpu_speed -- MODEL [PROMPT] [GENERATED] [DEPTH] [SEQUENCES]`.
 //!
 //! Fills the sequences up to DEPTH, runs a prompt (512 tokens) in one step, then generates (64 tokens) on the device alone;
-//! median, least and most of five runs each; then the same with tokens that are drawn in other ways. With `TRACE=1`, a table of what the calls of a prompt and of a token took.
+//! median, least and most of five runs each; then the same with tokens that are drawn in other ways. With `TRACE=1`, a table of what the calls of a prompt and of a token took;
+//! with `CACHE=FOLDER`, kernels are tried and tuned once; with `TUNE=0`, they are not tuned.
 
 use nibble_backend::{
     Activations, Backend, Draw, KvType, Limits, PAGE_LEN, Plan, Sequence, Span, Step, Tracer,
 };
-use nibble_backend_wgpu::{Gpu, GpuOptions};
+use nibble_backend_wgpu::{Cache, Gpu, GpuOptions, Tuning};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -44,8 +45,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         activations: Activations::Auto,
         check_finite: false,
     };
-    let gpu = Gpu::new(None, GpuOptions::default())?;
+    let folder = std::env::var_os("CACHE");
+    let cache = folder.map(|folder| Cache { folder: folder.into(), build: "gpu_speed".into() });
+    let tuning = if std::env::var_os("TUNE").is_some_and(|v| v == "0") { Tuning::Off } else { Tuning::Auto };
+    let gpu = Gpu::new(None, GpuOptions { cache, tuning, ..GpuOptions::default() })?;
     let start = Instant::now();
+    gpu.prepare(&model.graph, &limits)?.iter().for_each(|warning| println!("{warning}"));
+    println!("{} kernels tried, in {:.2} s", gpu.tried(), start.elapsed().as_secs_f64());
     let plan = gpu.compile(&model.graph, &limits)?;
     println!("{}; {:?}", gpu.describe(), plan.memory());
     println!("ready after {:.1} s", start.elapsed().as_secs_f64());

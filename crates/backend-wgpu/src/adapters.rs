@@ -1,5 +1,6 @@
 //! What GPUs there are, and what they can do.
 
+use crate::selfcheck::{Cache, Store};
 use std::sync::OnceLock;
 use wgpu::{Backends, DeviceType, Features, InstanceDescriptor, InstanceFlags};
 
@@ -114,6 +115,11 @@ impl Adapter {
     /// Bytes of its own memory, if it says.
     pub fn memory(&self) -> Option<u64> {
         memory(&self.inner)
+    }
+
+    /// What earlier starts found out about its kernels, a line each.
+    pub fn known(&self, cache: Option<&Cache>) -> Vec<(&'static str, String)> {
+        Store::open(cache, self.name(), &self.driver()).details()
     }
 
     /// Everything of interest, a line each.

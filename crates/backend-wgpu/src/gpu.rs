@@ -6,25 +6,33 @@ use crate::{
     compile,
     device::Device,
     plan::{self, GpuPlan, Refused},
+    selfcheck::Cache,
     tape::Tape,
+    trust::Trust,
+    tune::{Meter, Stopwatch, Tuning},
 };
 use nibble_backend::{Backend, Device as Words, Error, Limits, Memory, Plan};
 use nibble_graph::{Graph, Op};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How the GPU is used.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct GpuOptions {
     /// Whether a row's result may not depend on the other rows of a step. Slower for many rows.
     pub strict: bool,
     /// Whether every op is a call of its own. Slower; for tests.
     pub apart: bool,
+    /// Where it is kept which kernels are right on which device; without, every start tries them.
+    pub cache: Option<Cache>,
+    /// Whether kernels are measured, to run in the way that is fastest on the device.
+    pub tuning: Tuning,
 }
 
 /// A GPU. Its plans share one device.
 pub struct Gpu {
     pub(crate) device: Arc<Device>,
     options: GpuOptions,
+    trust: Mutex<Trust>,
 }
 
 impl Gpu {
@@ -52,16 +60,53 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] if its driver refuses.
     pub fn open(adapter: &Adapter, options: GpuOptions) -> Result<Self, Error> {
-        Ok(Self { device: Arc::new(Device::open(adapter)?), options })
+        Ok(Self::on(Arc::new(Device::open(adapter)?), options, Box::new(Stopwatch::default())))
+    }
+
+    pub(crate) fn on(device: Arc<Device>, options: GpuOptions, meter: Box<dyn Meter>) -> Self {
+        // Drivers fuse a multiplication and an addition in one kernel and not in another.
+        let tuning = if options.strict { Tuning::Off } else { options.tuning };
+        let trust = Trust::new(options.cache.as_ref(), &device, tuning, meter);
+        let trust = Mutex::new(trust);
+        Self { device, options, trust }
+    }
+
+    /// Kernels that were tried since the device was opened: those that earlier starts found right are not among them.
+    pub fn tried(&self) -> usize {
+        self.trust().tried()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn trust(&self) -> MutexGuard<'_, Trust> {
+        self.trust.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The tape, of kernels that are right.
+    fn trusted(&self, graph: &Graph, limits: &Limits, wide: &[&'static str]) -> Result<Tape, Error> {
+        loop {
+            let tape = self.tape(graph, limits, wide)?;
+            let mut trust = self.trust();
+            if trust.settle(&self.device, &tape)? && !trust.tune(&self.device, &tape)? {
+                return Ok(tape);
+            }
+        }
     }
 
     fn tape(&self, graph: &Graph, limits: &Limits, wide: &[&'static str]) -> Result<Tape, Error> {
+        let trust = self.trust();
         let options = Options {
-            caps: &self.device.caps,
-            limits,
             strict: self.options.strict,
             fuse: !self.options.apart && !limits.check_finite,
             wide,
+            wrong: trust.wrong(),
+            plain: trust.plain(),
+            tuned: trust.tuned().0,
+            tune: trust.tuned().1,
+            ..Options::new(&self.device.caps, limits)
         };
         compile::tape(graph, options, &self.device.name)
     }
@@ -90,11 +135,17 @@ impl Backend for Gpu {
         Ok(plan::memory(&tape, &sizes, &places, plan::staging_bytes(&tape, limits)))
     }
 
+    fn prepare(&self, graph: &Graph, limits: &Limits) -> Result<Vec<String>, Error> {
+        self.device.check_now()?;
+        self.trusted(graph, limits, &[])?;
+        Ok(self.trust().take_warnings())
+    }
+
     fn compile(&self, graph: &Graph, limits: &Limits) -> Result<Box<dyn Plan>, Error> {
         self.device.check_now()?;
         let mut wide = vec![];
         loop {
-            let tape = self.tape(graph, limits, &wide)?;
+            let tape = self.trusted(graph, limits, &wide)?;
             match GpuPlan::new(&self.device, graph, limits, tape) {
                 Ok(plan) => return Ok(Box::new(plan)),
                 Err(Refused::Error(error)) => return Err(error),

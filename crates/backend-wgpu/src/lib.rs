@@ -24,10 +24,17 @@ mod metal_tests;
 mod modes;
 mod pack;
 mod plan;
+mod selfcheck;
 mod shader;
 mod tape;
 mod trace;
+mod trust;
+#[cfg(test)]
+mod trust_tests;
+mod tune;
 mod turns;
 
 pub use adapters::{Adapter, Caps, adapters};
 pub use gpu::{Gpu, GpuOptions};
+pub use selfcheck::Cache;
+pub use tune::Tuning;

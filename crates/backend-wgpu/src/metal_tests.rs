@@ -85,7 +85,13 @@ fn shaders() -> Vec<Shader> {
             let limits = Limits { kv, activations, check_finite: false, ..ops::limits(600) };
             for (name, graph) in &graphs {
                 for [strict, fuse] in [[false, true], [true, true], [false, false]] {
-                    let options = Options { caps: &caps, limits: &limits, strict, fuse, wide: &[] };
+                    let options = Options {
+                        caps: &caps,
+                        limits: &limits,
+                        strict,
+                        fuse,
+                        ..Options::new(&caps, &limits)
+                    };
                     let tape = match compile::tape(graph, options, "a device") {
                         Ok(tape) => tape,
                         // Heads that blocks of 32 do not divide.
@@ -254,7 +260,13 @@ fn a_kernel_that_metal_would_refuse_is_refused() {
         tile[local] = vec4<f16>(f16(local));\nworkgroupBarrier();\n\
         let a = coopLoad<coop_mat8x8<f16, A>>(&tile[0], 2u);\nlet b = coopLoad<coop_mat8x8<f16, B>>(&tile[0], 2u);\n\
         var c = coop_mat8x8<f32, C>();\nc = coopMultiplyAdd(a, b, c);\ncoopStore(c, &y[p.rows], 8u);\n}\n";
-    let shader = Shader { label: "vectors".into(), text: text.into(), access: vec![Access::Write], words: 1 };
+    let shader = Shader {
+        label: "vectors".into(),
+        text: text.into(),
+        access: vec![Access::Write],
+        words: 1,
+        twin: None,
+    };
     let text = translate(&shader).expect("naga takes it");
     let found = complaints(&clang, &[("vectors".into(), text)]).expect("the compiler does not");
     assert!(found.contains("vectors:"), "{found}");

@@ -1,6 +1,11 @@
 //! WGSL text from parts: bindings, immediates, workgroup memory, a body.
 
-use std::fmt::Write;
+use crate::selfcheck::Twin;
+use std::{
+    fmt::Write,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 /// There are no steps without rows, but compilers do not know it.
 const APART: &str = "fn apart(x: f32) -> f32 { return select(x, 0.0, p.rows == 0u); }";
@@ -14,8 +19,8 @@ pub enum Access {
     Write,
 }
 
-/// A finished kernel. Two calls with the same shader share one pipeline.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A finished kernel. Two calls with the same text share one pipeline.
+#[derive(Clone, Debug)]
 pub struct Shader {
     /// What it computes, for reports.
     pub label: String,
@@ -25,6 +30,41 @@ pub struct Shader {
     pub access: Vec<Access>,
     /// 32-bit words of immediates; the first is the number of rows.
     pub words: usize,
+    /// What it is to compute, if it is tried before it is trusted.
+    pub twin: Option<Arc<dyn Twin>>,
+}
+
+impl PartialEq for Shader {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Shader {}
+
+impl Hash for Shader {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl Shader {
+    /// The kernel, to be tried before it is trusted.
+    pub fn with(self, twin: impl Twin + 'static) -> Self {
+        Self { twin: Some(Arc::new(twin)), ..self }
+    }
+
+    /// What it is remembered by: its text and what it is to compute.
+    pub fn key(&self) -> String {
+        hash(&[&self.text, &format!("{:?}", self.twin)])
+    }
+}
+
+/// Texts as one word of a name; the same for one build.
+pub fn hash(texts: &[&str]) -> String {
+    let mut state = DefaultHasher::new();
+    texts.hash(&mut state);
+    format!("{:016x}", state.finish())
 }
 
 /// A kernel being written.
@@ -126,6 +166,6 @@ impl Source {
              @compute @workgroup_size({threads})\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
              @builtin(local_invocation_index) local: u32{more}) {{\n{body}\n}}\n"
         );
-        Shader { label, text, access, words: words.len() }
+        Shader { label, text, access, words: words.len(), twin: None }
     }
 }

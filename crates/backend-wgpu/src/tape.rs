@@ -1,6 +1,6 @@
 //! What a plan does, without a device: buffers by their contents, and calls of kernels in order.
 
-use crate::{form::Form, shader::Shader};
+use crate::{form::Form, shader::Shader, tune::Tunable};
 use nibble_graph::{Label, Rope, Rows, WeightId};
 use std::ops::Range;
 
@@ -152,11 +152,18 @@ pub struct Tape {
     pub matrices: Vec<Matrix>,
     /// In order.
     pub entries: Vec<Entry>,
+    /// Kernels whose fastest way is not known, if they are to be measured.
+    pub tunables: Vec<Tunable>,
     /// Where the graph's outputs are: buffer, rows, width.
     pub outputs: Vec<(Slot, Rows, usize)>,
 }
 
 impl Tape {
+    /// Whether a kernel of that name is to be measured.
+    pub fn tunes(&self, key: &str) -> bool {
+        self.tunables.iter().any(|tunable| tunable.key == key)
+    }
+
     /// Buffers of values that are not needed at the same time share one: the buffer of each slot, and the sizes of all.
     pub fn share(&self) -> (Vec<usize>, Vec<u64>) {
         let mut sizes: Vec<u64> = vec![];

@@ -94,6 +94,7 @@ fn every_encoding_multiplies_and_embeds_as_the_reference() {
         let plain = Limits { check_finite: false, ..limits(129) };
         let mut exact = gpu.compile(&graph, &plain).unwrap();
         let auto = Limits { activations: Activations::Auto, ..plain };
+        assert_eq!(gpu.prepare(&graph, &auto), Ok(vec![]), "{}: a kernel is wrong", codec.spec().name);
         let mut fast = gpu.compile(&graph, &auto).unwrap();
         for counts in [[1, 0], [2, 1], [3, 5], [100, 29]] {
             let name = codec.spec().name;

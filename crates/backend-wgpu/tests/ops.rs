@@ -12,6 +12,7 @@ fn agree(options: GpuOptions) {
     let Some(gpu) = gpu(options) else { return };
     for (name, graph) in graphs() {
         let limits = Limits { check_finite: false, ..limits(MOST_ROWS) };
+        assert_eq!(gpu.prepare(&graph, &limits), Ok(vec![]), "{name}: a kernel is wrong");
         let mut plan = gpu.compile(&graph, &limits).unwrap_or_else(|e| panic!("{name}: {e}"));
         agrees(&name, &graph, &Reference, &mut |counts, steps| run_plan(&mut *plan, &graph, counts, steps));
     }

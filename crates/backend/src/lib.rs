@@ -137,6 +137,15 @@ pub trait Backend: Send + Sync {
     /// As `compile`, but never for lack of memory.
     fn memory(&self, graph: &Graph, limits: &Limits) -> Result<Memory, Error>;
 
+    /// Tries what `compile` with the same arguments would use, and leaves out what turns out to be wrong: a sentence for the
+    /// user each. Where it was not called before, `compile` does the same, in silence.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if nothing right is left.
+    fn prepare(&self, _graph: &Graph, _limits: &Limits) -> Result<Vec<String>, Error> {
+        Ok(vec![])
+    }
+
     /// Picks kernels and reserves memory. All that can be refused is refused here.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What can be typed.
 
 use clap::{Args, Parser, Subcommand};
-use nibble_api::{Activations, Error, Kind, KvType, Options, Registry, SamplerParams};
+use nibble_api::{Activations, Error, Kind, KvType, Options, Registry, SamplerParams, Tuning};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Runs large language models in 4 bits and below on your own machine.
@@ -49,6 +49,10 @@ pub struct DeviceArgs {
     /// How work is handed to the GPU, as `nibble bench --gpu-modes` lists the ways [default: the fastest]
     #[arg(long, value_name = "NAME")]
     pub gpu_mode: Option<String>,
+    /// Whether the GPU's kernels are measured to find their fastest way, at most a second a start: auto (what is not
+    /// known yet, on real GPUs), off, or again (all of them anew)
+    #[arg(long, env = "NIBBLE_GPU_TUNE", default_value = "auto", value_name = "WHEN", value_parser = tuning)]
+    pub gpu_tune: Tuning,
     /// CPU threads [default: all cores]
     #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -101,6 +105,9 @@ impl DeviceArgs {
             memory_budget: self.memory_budget,
             check_finite: self.check_finite,
             check: self.check,
+            cache: crate::cache::devices(),
+            tuning: self.gpu_tune,
+            warn: Some(|warning| crate::terminal::warn(warning)),
             ..Options::default()
         }
     }
@@ -508,6 +515,15 @@ fn activations(s: &str) -> Result<Activations, String> {
         "i16" => Ok(Activations::I16),
         "f32" => Ok(Activations::F32),
         _ => Err(format!("expected auto, i16 or f32, found `{s}`")),
+    }
+}
+
+fn tuning(s: &str) -> Result<Tuning, String> {
+    match s {
+        "auto" => Ok(Tuning::Auto),
+        "off" => Ok(Tuning::Off),
+        "again" => Ok(Tuning::Again),
+        _ => Err(format!("expected auto, off or again, found `{s}`")),
     }
 }
 

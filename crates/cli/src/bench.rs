@@ -2,7 +2,7 @@
 
 use crate::{
     args::{BenchArgs, codecs},
-    output, terminal,
+    cache, output, terminal,
 };
 use nibble_api::{Error, Kind, Model};
 use nibble_measure::{Bench, Contender, DeviceLimits, Lists, PEERS, Progress, peer};
@@ -40,7 +40,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         cold: args.cold,
         against: contenders(args)?,
         command: command(),
-        cache: cache_dir().map(|dir| dir.join("hashes.json")),
+        cache: cache::dir().map(|dir| dir.join("hashes.json")),
     };
     let bar = terminal::bar(0, "measuring");
     let mut progress = |now: Progress| {
@@ -158,17 +158,4 @@ fn command() -> String {
         _ => word,
     });
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// The user's folder for what can be made again.
-fn cache_dir() -> Option<PathBuf> {
-    let home = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = if cfg!(target_os = "macos") {
-        home("HOME").map(|home| home.join("Library/Caches"))
-    } else if cfg!(windows) {
-        home("LOCALAPPDATA")
-    } else {
-        home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")))
-    };
-    base.map(|base| base.join("nibble"))
 }

@@ -1,13 +1,13 @@
 //! `nibble devices`: what models can run on here.
 
-use crate::terminal;
+use crate::{cache, terminal};
 use nibble_api::{BACKENDS, Error};
 use std::fmt::Write;
 
 pub fn run() -> Result<(), Error> {
     let mut text = String::new();
     for backend in BACKENDS {
-        let found = (backend.find)();
+        let found = (backend.find)(cache::devices().as_ref());
         if found.is_empty() {
             writeln!(text, "{}: none", backend.name).expect("strings take text");
         }

@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod cache;
 mod chat;
 mod devices;
 mod generate;

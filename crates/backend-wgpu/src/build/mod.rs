@@ -1,35 +1,21 @@
 //! Parts of compiling: buffers, matrices, calls.
 
 mod links;
+mod options;
 
 use crate::{
-    adapters::Caps,
     form::Form,
     kernels::{draw, gemm::Tiles},
     pack::halves,
     shader::Shader,
     tape::{Call, Content, Dim, Entry, Matrix, Slot, SlotInfo, Tape, Variant, Word},
 };
-use nibble_backend::{Activations, Error, Limits, PAGE_LEN};
+use nibble_backend::{Activations, Error, PAGE_LEN};
 use nibble_graph::{Graph, Node, Rope, Rows, Value, WeightId};
 use std::collections::HashMap;
 
 pub use links::is_pointwise;
-
-/// How to compile.
-#[derive(Clone, Debug)]
-pub struct Options<'a> {
-    /// What the device can do.
-    pub caps: &'a Caps,
-    /// What the plan must hold.
-    pub limits: &'a Limits,
-    /// Whether sums may not depend on the number of rows.
-    pub strict: bool,
-    /// Whether nodes may become one call.
-    pub fuse: bool,
-    /// Codecs that need their widest form.
-    pub wide: &'a [&'static str],
-}
+pub use options::{Options, Plain};
 
 /// The largest number of rows that the kernels for few rows take at once.
 pub const FEW: usize = 8;
@@ -148,8 +134,19 @@ impl<'a> Builder<'a> {
     /// Whether products with few rows by that weight are products of codes.
     pub fn by_codes(&mut self, weight: WeightId) -> bool {
         self.options.caps.int8_dot
+            && self.options.plain < Plain::Codes
             && self.options.limits.activations == Activations::Auto
             && self.form(weight).is_codes()
+    }
+
+    /// Whether kernels may round what they make for products that follow.
+    pub fn rounds(&self) -> bool {
+        self.options.plain < Plain::Rounding
+    }
+
+    /// Whether a kernel is known to be wrong on this device.
+    pub fn is_wrong(&self, shader: &Shader) -> bool {
+        !self.options.wrong.is_empty() && self.options.wrong.contains(&shader.key())
     }
 
     /// A buffer.

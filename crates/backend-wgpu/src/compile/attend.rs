@@ -8,6 +8,7 @@ use crate::{
         kv, kv_blocks,
     },
     pack::halves,
+    selfcheck::Attend,
     tape::{Content, Dim, Variant},
 };
 use nibble_graph::{Attention, Op, Value};
@@ -72,6 +73,17 @@ impl Builder<'_> {
         let [sums, stats] = [bank.layer.value_dim * 4, 8]
             .map(|bytes| self.add_slot(Content::Value, (few * a.heads * bytes).saturating_mul(runs)));
         let sinks = self.value(value).weights.first().map(|&w| self.vector(w));
+        let strict = self.options.strict;
+        // The last kernel of a variant stands for all of them.
+        let twin = |how, codes| Attend {
+            op: a.clone(),
+            bank,
+            turn,
+            how,
+            codes,
+            in_turn: strict,
+            sinks: sinks.is_some(),
+        };
         let attend = |how: Runs| {
             let (ends, z) = match how {
                 Runs::Apart => (vec![sums, stats], runs as u32),
@@ -79,10 +91,20 @@ impl Builder<'_> {
             };
             let slots = [rows, sequences, pages, q, keys, values].into_iter().chain(ends).collect();
             let grid = [Dim::Fixed(groups), Dim::Rows(1, 1), Dim::Fixed(z)];
-            call(attention::attend(a, &bank, how, sinks.is_some()), slots, ints([runs]), grid)
+            let mut shader = attention::attend(a, &bank, how, sinks.is_some());
+            if how != Runs::Apart {
+                shader = shader.with(twin(how, false));
+            }
+            call(shader, slots, ints([runs]), grid)
+        };
+        let join = |codes| {
+            let shader = attention::join(a, &bank, codes, strict, sinks.is_some());
+            shader.with(twin(Runs::Apart, codes))
         };
         // For few rows the result is rounded at once if products alone read it.
         let codes = layer.value_dim.is_multiple_of(32) && self.readers(value) == [true, false];
+        let codes = codes && self.rounds() && !self.is_wrong(&join(true));
+        let apart = !self.is_wrong(&join(codes));
         let ends = if codes {
             let row_halves = halves(self.value(value).width);
             let most = self.few_rows(self.value(value).rows);
@@ -93,13 +115,16 @@ impl Builder<'_> {
             vec![y]
         };
         let join = call(
-            attention::join(a, &bank, codes, self.options.strict, sinks.is_some()),
+            join(codes),
             [rows, sums, stats].into_iter().chain(ends).chain(sinks).collect(),
             ints([runs]),
             [Dim::Fixed(a.heads as u32), Dim::Rows(1, 1), Dim::Fixed(1)],
         );
-        let whole = if self.options.strict { Runs::InTurn } else { Runs::One };
-        let mut many = vec![write.clone(), attend(whole)];
+        let mut whole = attend(if strict { Runs::InTurn } else { Runs::One });
+        if self.is_wrong(&whole.shader) {
+            whole = attend(Runs::InTurn);
+        }
+        let mut many = vec![write.clone(), whole];
         if bank.rotates() {
             let grid = [Dim::Fixed(a.heads as u32), Dim::Rows(1, 1), Dim::Fixed(1)];
             many.push(call(kv_blocks::unrotate(a.heads, layer.value_dim), vec![y], vec![], grid));
@@ -107,7 +132,11 @@ impl Builder<'_> {
         if let (true, Some(&held)) = (self.options.strict, self.held.get(&(value, 1, Held::CodesFew))) {
             many.push(quantize_call(y, held, self.value(value).width, 1));
         }
-        let mut variants = vec![Variant { most: few, calls: vec![write.clone(), attend(Runs::Apart), join] }];
+        let mut variants = vec![];
+        if apart {
+            let calls = vec![write.clone(), attend(Runs::Apart), join];
+            variants.push(Variant { most: few, calls });
+        }
         variants.push(Variant { most: usize::MAX, calls: many });
         self.push_variants(value, Some(y), variants);
     }

@@ -41,7 +41,8 @@ impl Builder<'_> {
             );
         }
         let [codes, others] = self.readers(value);
-        if !codes || len != self.value(value).width {
+        let shader = norm::rms_norm_codes(others);
+        if !codes || len != self.value(value).width || self.is_wrong(&shader) {
             return self.push(value, y, vec![plain]);
         }
         let row_halves = halves(len);
@@ -51,7 +52,7 @@ impl Builder<'_> {
         let slots = [x, weight, held[0], held[1]].into_iter().chain(others.then_some(y)).collect();
         let words = vec![Word::Int(row_halves as u32), Word::Int(len as u32), Word::Float(eps)];
         let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
-        let rounding = call(norm::rms_norm_codes(others), slots, words, grid);
+        let rounding = call(shader, slots, words, grid);
         let few = Variant { most: self.few(), calls: vec![rounding] };
         self.push_variants(value, Some(y), vec![few, Variant { most: usize::MAX, calls: vec![plain] }]);
     }

@@ -8,7 +8,9 @@ use crate::{
         gemv::{self, Choice, Gemv, Input, Round},
     },
     pack::halves,
+    selfcheck::Product,
     tape::{Call, Dim, Slot, Variant, Word},
+    tune::{self, Tunable, Way},
 };
 use nibble_backend::Error;
 use nibble_graph::{Activation, Op, Value, WeightId};
@@ -39,6 +41,15 @@ fn sizes(tile: usize, gate: bool, round: bool) -> (usize, usize) {
         (_, false, false) => (4, 1),
         _ => (2, 1),
     }
+}
+
+/// Rows that a kernel takes at once and its sizes, the fastest first: what is tried until one is right.
+fn candidates(tile: usize, gate: bool, round: bool) -> Vec<(usize, usize, usize)> {
+    let sized = |tile| {
+        let (per_sub, ahead) = sizes(tile, gate, round);
+        (tile, per_sub, ahead)
+    };
+    vec![sized(tile), (tile, 1, 1), sized(1), (1, 1, 1)]
 }
 
 impl Builder<'_> {
@@ -140,8 +151,13 @@ impl Builder<'_> {
         let (tiles, more) = self.tiles(node.rows);
         let strict = self.options.strict;
         let codes = self.by_codes(node.weights[0]);
-        let by_matrix = choice == Choice::All && more && !strict;
-        let coop = self.coop(self.tape.matrices[first].parts[0].len());
+        let mut coop = self.coop(self.tape.matrices[first].parts[0].len());
+        coop.retain(|(_, tiles)| self.multiplies(&group, form, Some(tiles)));
+        if let Some((most, _)) = coop.last_mut() {
+            *most = usize::MAX;
+        }
+        let any = !coop.is_empty() || self.multiplies(&group, form, None);
+        let by_matrix = choice == Choice::All && more && !strict && any;
         // The input in the forms that the kernels below read.
         let mut wanted = vec![];
         if codes {
@@ -168,30 +184,47 @@ impl Builder<'_> {
         let mut variants = vec![];
         let round = self.rounding(last, &group, choice);
         let late = self.scaled_late.get(&input).copied().filter(|_| codes);
-        let gemv_calls = |b: &Self, tile: usize, held: Held| -> Vec<Call> {
+        let key = |b: &Self, tile: usize| {
+            let (n, fused) = (b.tape.matrices[first].parts[0].len(), [group.gate.is_some(), round.is_some()]);
+            let [gate, round] = [" gated", " rounded"].map(|word| word.to_string());
+            let words = [gate, round].into_iter().zip(fused).filter(|(_, is)| *is).map(|(word, _)| word);
+            let experts = if choice == Choice::All { "" } else { " of experts" };
+            format!("{} by {tile} rows, {n}x{k}{experts}{}", form.describe(), words.collect::<String>())
+        };
+        let gemv_calls = |b: &Self, tile: usize, held: Held, forced: Option<Way>| -> Vec<Call> {
             let links: Vec<Vec<Link>> = group.ends.iter().map(|e| e.0.clone()).collect();
             let few = held == Held::CodesFew;
             let (round, late) = (round.as_ref().filter(|_| few), late.filter(|_| few));
             let lanes = b.options.caps.subgroup;
-            let (per_sub, ahead) = sizes(tile, group.gate.is_some(), round.is_some());
-            let threads = if round.is_some() { lanes[0] * (BLOCK / per_sub) as u32 } else { 128 };
-            let subs = (threads / lanes[0]).clamp(1, 16) as usize;
-            let g = Gemv {
-                form,
-                input: few_input,
-                tile,
-                per_sub,
-                threads,
-                per_group: if round.is_some() { BLOCK } else { per_sub * subs },
-                gate: group.gate.map(|g| g.1),
-                products: &links,
-                choice,
-                ahead,
-                even: lanes[0] == lanes[1] && row_halves.is_multiple_of(lanes[0] as usize * ahead),
-                norm: late.map(|late| late.1),
-                round: round.map(|r| if r.norm.is_some() { Round::ForNorm } else { Round::Plain }),
+            let made = |(tile, per_sub, ahead): (usize, usize, usize)| {
+                let threads = if round.is_some() { lanes[0] * (BLOCK / per_sub) as u32 } else { 128 };
+                let subs = (threads / lanes[0]).clamp(1, 16) as usize;
+                let g = Gemv {
+                    form,
+                    input: few_input,
+                    tile,
+                    per_sub,
+                    threads,
+                    per_group: if round.is_some() { BLOCK } else { per_sub * subs },
+                    gate: group.gate.map(|g| g.1),
+                    products: &links,
+                    choice,
+                    ahead,
+                    even: lanes[0] == lanes[1] && row_halves.is_multiple_of(lanes[0] as usize * ahead),
+                    norm: late.map(|late| late.1),
+                    round: round.map(|r| if r.norm.is_some() { Round::ForNorm } else { Round::Plain }),
+                };
+                (gemv::gemv(&g).with(Product::few(&g, lanes[0] as usize)), g.per_group, tile)
             };
-            let shader = gemv::gemv(&g);
+            let right = |sizes| Some(made(sizes)).filter(|made| !b.is_wrong(&made.0));
+            let tuned = b.options.tuned.get(&key(b, tile)).copied();
+            let best = forced.or(tuned).map(|[per_sub, ahead]| (tile, per_sub, ahead));
+            let plainer = candidates(tile, group.gate.is_some(), round.is_some());
+            let mut sizes = best.into_iter().chain(plainer);
+            let (shader, per_group, tile) = match forced {
+                Some(_) => made(sizes.next().expect("a way")),
+                None => sizes.find_map(right).unwrap_or_else(|| made((1, 1, 1))),
+            };
             let matrix = &b.tape.matrices[first];
             let mut calls = vec![];
             for (part, range) in matrix.parts.iter().enumerate() {
@@ -220,23 +253,41 @@ impl Builder<'_> {
                     Choice::All => Dim::Rows(1, tile as u32),
                     Choice::Experts { used, .. } => Dim::Rows(used as u32, 1),
                 };
-                let grid = [Dim::Fixed(n.div_ceil(g.per_group) as u32), rows, Dim::Fixed(1)];
+                let grid = [Dim::Fixed(n.div_ceil(per_group) as u32), rows, Dim::Fixed(1)];
                 calls.push(call(shader.clone(), slots, words, grid));
             }
             calls
         };
+        let own = if choice == Choice::All { &tiles[..] } else { &[1] };
+        for &tile in own {
+            let key = key(self, tile);
+            if !self.options.tune || self.options.tuned.contains_key(&key) || self.tape.tunes(&key) {
+                continue;
+            }
+            let (per_sub, ahead) = sizes(tile, group.gate.is_some(), round.is_some());
+            let call = |way| (way, gemv_calls(self, tile, Held::CodesFew, Some(way)).swap_remove(0));
+            let ways = tune::ways([per_sub, ahead], tile, group.gate.is_some()).into_iter().map(call);
+            let planes = self.tape.matrices[first].planes[0].iter();
+            let bytes = planes.map(|plane| self.tape.slots[plane.0].bytes).sum();
+            let tunable = Tunable { key, rows: tile, bytes, ways: ways.collect() };
+            self.tape.tunables.push(tunable);
+        }
         if choice == Choice::All {
             for tile in tiles {
-                variants.push(Variant { most: tile, calls: gemv_calls(self, tile, Held::CodesFew) });
+                variants.push(Variant { most: tile, calls: gemv_calls(self, tile, Held::CodesFew, None) });
             }
             if let (true, Some(variant)) = (strict, variants.last_mut()) {
                 variant.most = usize::MAX;
             }
         } else {
-            variants.push(Variant { most: FEW, calls: gemv_calls(self, 1, Held::CodesFew) });
+            variants.push(Variant { most: FEW, calls: gemv_calls(self, 1, Held::CodesFew, None) });
+        }
+        if more && !by_matrix && !strict && choice == Choice::All {
+            // Tiles that are not to be trusted: rows go through the kernels for few.
+            variants.push(Variant { most: usize::MAX, calls: gemv_calls(self, FEW, Held::CodesMany, None) });
         }
         if more && choice != Choice::All {
-            variants.push(Variant { most: usize::MAX, calls: gemv_calls(self, 1, Held::CodesMany) });
+            variants.push(Variant { most: usize::MAX, calls: gemv_calls(self, 1, Held::CodesMany, None) });
         }
         if by_matrix {
             let mut choices: Vec<_> = coop.into_iter().map(|(most, tiles)| (most, Some(tiles))).collect();

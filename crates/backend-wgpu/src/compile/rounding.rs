@@ -21,7 +21,7 @@ impl Builder<'_> {
     /// Where a product's result goes rounded, if products read it, or a norm that only products read.
     pub(super) fn rounding(&mut self, value: Value, group: &Group, choice: Choice) -> Option<Rounding> {
         let [(_, _, _, width)] = group.ends[..] else { return None };
-        if !self.options.fuse || !width.is_multiple_of(BLOCK) {
+        if !self.options.fuse || !self.rounds() || !width.is_multiple_of(BLOCK) {
             return None;
         }
         let node = self.value(value);

@@ -9,11 +9,17 @@ use crate::{
         gemm::{self, Tiles},
     },
     pack::halves,
+    shader::Shader,
     tape::{Call, Dim, Slot, Word},
 };
 use nibble_graph::Value;
 
 impl Builder<'_> {
+    /// Whether the kernels of a group for many rows, by matrices or in registers, are not known to be wrong.
+    pub(super) fn multiplies(&self, group: &Group, form: &Form, tiles: Option<&Tiles>) -> bool {
+        links(group).iter().all(|links| !self.is_wrong(&shader(form, links, tiles)))
+    }
+
     /// Products of many rows: tile by tile, a gate in two calls with room `between` them.
     pub(super) fn gemm_calls(
         &self,
@@ -39,10 +45,8 @@ impl Builder<'_> {
         let mut calls = vec![];
         for (index, ends) in jobs {
             let links: Vec<Vec<Link>> = ends.iter().map(|e| e.0.clone()).collect();
-            let (shader, size) = match &tiles {
-                Some(tiles) => (gemm::cooperative(form, &links, tiles), tiles.size()),
-                None => (gemm::registers(form, &links), [gemm::REGISTER_TILE; 2]),
-            };
+            let shader = shader(form, &links, tiles.as_ref());
+            let size = tiles.map_or([gemm::REGISTER_TILE; 2], |tiles| tiles.size());
             let matrix = &self.tape.matrices[index];
             for (part, range) in matrix.parts.iter().enumerate() {
                 let mut slots = match &tiles {
@@ -67,5 +71,25 @@ impl Builder<'_> {
             }
         }
         calls
+    }
+}
+
+/// A kernel for many rows.
+fn shader(form: &Form, links: &[Vec<Link>], tiles: Option<&Tiles>) -> Shader {
+    match tiles {
+        Some(tiles) => gemm::cooperative(form, links, tiles),
+        None => gemm::registers(form, links),
+    }
+}
+
+/// What follows the products of each call of a group: a gate is two calls.
+fn links(group: &Group) -> Vec<Vec<Vec<Link>>> {
+    let all = group.ends.iter().map(|end| end.0.clone());
+    match group.gate {
+        Some((_, f)) => {
+            let behind = all.map(|links| [Link::GatedBy(f)].into_iter().chain(links).collect());
+            vec![vec![vec![]], behind.collect()]
+        }
+        None => vec![all.collect()],
     }
 }

@@ -3,6 +3,7 @@
 use super::weights::Weights;
 use crate::{
     form::Form,
+    selfcheck::Embed,
     shader::{Shader, Source},
 };
 
@@ -28,5 +29,5 @@ if h >= p.halves || token < p.first || token >= p.first + p.n { return; }\n",
             body += &format!("if h * 16u + {k}u < p.k {{ y[e + {k}u] = d{j}[{c}]; }}\n");
         }
     }
-    s.build(&body)
+    s.build(&body).with(Embed { form: form.clone() })
 }

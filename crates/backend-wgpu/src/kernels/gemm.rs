@@ -3,6 +3,7 @@
 use super::{chain::Link, gemv::outputs, weights::Weights};
 use crate::{
     form::Form,
+    selfcheck::{Product, ToHalf},
     shader::{Shader, Source},
 };
 
@@ -72,7 +73,7 @@ if t < p.rows && n < p.n {{ _ = finish(t, p.first + n, sums[e]); }}
 }}",
         sums.join(", ")
     );
-    s.build(&body)
+    s.build(&body).with(Product::many(form, products, [REGISTER_TILE; 2], false))
 }
 
 /// How a cooperative kernel is laid out.
@@ -223,7 +224,7 @@ workgroupBarrier();\n",
             first * side,
         );
     }
-    s.build(&body)
+    s.build(&body).with(Product::many(form, products, tiles.size(), true))
 }
 
 /// Pieces of a tile, shared out among invocations.
@@ -278,5 +279,5 @@ var v = vec4<f32>(0.0);
 for (var c = 0u; c < 4u; c += 1u) { if i * 4u + c < p.k { v[c] = x[row + i * 4u + c] / scale; } }
 y[group.y * p.halves * 4u + i] = vec4<f16>(v.xzyw);
 }";
-    s.build(&body)
+    s.build(&body).with(ToHalf)
 }

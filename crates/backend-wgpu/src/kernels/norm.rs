@@ -1,7 +1,10 @@
 //! Norms over groups of a row: one workgroup a group.
 
 use super::quantize;
-use crate::shader::{Shader, Source};
+use crate::{
+    selfcheck,
+    shader::{Shader, Source},
+};
 
 /// Invocations of a norm's workgroup.
 const THREADS: u32 = 256;
@@ -23,7 +26,7 @@ pub fn sum_of(s: &mut Source, threads: u32, value: &str) -> String {
 /// `y = x / sqrt(mean of squares + eps) * weight`. Bindings: x, weight, y. Words: `len` of a group, `eps`.
 /// Grid: groups of a row, rows.
 pub fn rms_norm() -> Shader {
-    norm("rms_norm", true)
+    norm("rms_norm", true).with(selfcheck::RmsNorm)
 }
 
 /// [`rms_norm`] over whole rows whose results are rounded as [`super::quantize`] does. Bindings: x, weight, codes, scales,
@@ -68,12 +71,12 @@ let other = (h ^ 1u) * 16u;\n"
             body += &format!("if k + {i}u < p.k {{ kept[start + k + {i}u] = v{}[{}]; }}\n", i / 4, i % 4);
         }
     }
-    s.build(&(body + "}"))
+    s.build(&(body + "}")).with(selfcheck::RmsNormCodes { keep })
 }
 
 /// `y = x / sqrt(sum of squares + eps)`. Bindings: x, y. Words: `len` of a group, `eps`. Grid: groups of a row, rows.
 pub fn l2_norm() -> Shader {
-    norm("l2_norm", false)
+    norm("l2_norm", false).with(selfcheck::L2Norm)
 }
 
 fn norm(label: &str, mean: bool) -> Shader {

@@ -1,6 +1,9 @@
 //! Rounds inputs of products to eight bits, with one scale for every 32 numbers, as the CPU does.
 
-use crate::shader::{Shader, Source};
+use crate::{
+    selfcheck,
+    shader::{Shader, Source},
+};
 
 /// The largest magnitude in a vector.
 pub const LARGEST: &str =
@@ -49,5 +52,5 @@ let other = (h ^ 1u) * 16u;\n",
     }
     body += CODES;
     body += "y[group.y * p.halves + h] = codes;\nys[group.y * p.halves + h] = scaled;";
-    s.build(&body)
+    s.build(&body).with(selfcheck::Quantize)
 }

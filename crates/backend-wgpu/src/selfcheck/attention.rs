@@ -1,0 +1,211 @@
+//! Attention: rows go into the bank, then some of them attend to it, all by the kernels of one plan.
+
+use super::{Case, Expected, Job, Twin, numbers::Seeded};
+use crate::{
+    kernels::{
+        attention::{self, Heads, Runs},
+        kv::{self, Bank, PAGE, Turn},
+        kv_blocks,
+    },
+    shader::Shader,
+};
+use nibble_backend::KvType;
+use nibble_graph::{Attention, RopeLayout};
+
+/// Positions of the sequence: three pages, the last one partly filled.
+const LEN: usize = 150;
+
+/// Rows that attend: at the end, on both sides of a page's edge, and where there is least to see.
+const AT: [usize; 4] = [LEN - 1, 64, 63, 0];
+
+/// The kernels of an attention for some number of rows.
+#[derive(Clone, Debug)]
+pub struct Attend {
+    /// The op.
+    pub op: Attention,
+    /// The bank.
+    pub bank: Bank,
+    /// How queries and keys turn.
+    pub turn: Option<Turn>,
+    /// What becomes of runs.
+    pub how: Runs,
+    /// Whether runs that are apart end as codes.
+    pub codes: bool,
+    /// Whether runs are joined in turn.
+    pub in_turn: bool,
+    /// Whether heads have sinks.
+    pub sinks: bool,
+}
+
+impl Attend {
+    /// What keeping keys and values in few bits may change, as a share of the largest result.
+    fn tolerance(&self) -> f64 {
+        match self.bank.kv {
+            KvType::F32 => 1e-4,
+            KvType::F16 => 4e-3,
+            KvType::Q8_0 => 3e-2,
+            KvType::Q4_0 => 0.4,
+        }
+    }
+
+    /// A head at `position`, turned.
+    fn turned(&self, head: &[f64], position: usize, turns: &[f64]) -> Vec<f64> {
+        let mut out = head.to_vec();
+        let Some(turn) = self.turn else { return out };
+        let half = turn.dims / 2;
+        for i in 0..half {
+            let [cos, sin] = [0, 1].map(|c| turns[(position * half + i) * 2 + c]);
+            let (a, b) = match turn.layout {
+                RopeLayout::Split => (i, i + half),
+                RopeLayout::Interleaved => (2 * i, 2 * i + 1),
+            };
+            (out[a], out[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
+        }
+        out
+    }
+
+    /// The result of a row: all heads.
+    fn row(&self, at: usize, q: &[f64], keys: &[Vec<f64>], v: &[f64], sinks: &[f64]) -> Vec<f64> {
+        let layer = self.bank.layer;
+        let begin = self.op.window.map_or(0, |w| (at + 1).saturating_sub(w));
+        let mut out = vec![];
+        for head in 0..self.op.heads {
+            let kv_head = head / (self.op.heads / layer.kv_heads);
+            let q = &q[head * layer.key_dim..(head + 1) * layer.key_dim];
+            let score = |p: usize| {
+                let k = &keys[p * layer.kv_heads + kv_head];
+                let s = f64::from(self.op.scale) * q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>();
+                self.op.soft_cap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
+            };
+            let weights: Vec<f64> = (begin..=at).map(|p| score(p).exp()).collect();
+            let total = weights.iter().sum::<f64>() + sinks.get(head).map_or(0.0, |s| s.exp());
+            for d in 0..layer.value_dim {
+                let value = |p: usize| v[(p * layer.kv_heads + kv_head) * layer.value_dim + d];
+                let sum: f64 = (begin..=at).zip(&weights).map(|(p, w)| w * value(p)).sum();
+                out.push(sum / total);
+            }
+        }
+        out
+    }
+}
+
+impl Twin for Attend {
+    fn case(&self, _: &Shader) -> Case {
+        let r = &mut Seeded::new(9);
+        let mut c = Case::default();
+        let layer = self.bank.layer;
+        let (heads, rows) = (self.op.heads, AT.len());
+        // Two sequences; the one that is looked at is the second, and its pages lie in no order.
+        let pages = [7u32, 2, 0, 3];
+        let step = |positions: &[usize]| positions.iter().flat_map(|&p| [0, p as u32, 1, 0]).collect();
+        let all: Vec<usize> = (0..LEN).collect();
+        let (every, some) = (c.add(step(&all)), c.add(step(&AT)));
+        let sequences = c.add([vec![0; 8], vec![1, 0, 0, 0, 0, rows as u32, 0, 0]].concat());
+        let table = c.add(pages.to_vec());
+        let k = r.numbers(LEN * layer.kv_heads * layer.key_dim);
+        let v = r.numbers(LEN * layer.kv_heads * layer.value_dim);
+        // Scores of some size, so that weights differ.
+        let reach = 2.0 / (f64::from(self.op.scale) * (layer.key_dim as f64).sqrt());
+        let q: Vec<f64> = r.numbers(rows * heads * layer.key_dim).iter().map(|q| q * reach).collect();
+        let sinks: Vec<f64> = if self.sinks { r.numbers(heads) } else { vec![] };
+        let [keys, values] = self.bank.page_words().map(|words| c.add_output(4 * words as usize));
+        let half = self.turn.map_or(0, |turn| turn.dims / 2);
+        let turns: Vec<f64> = (0..LEN * half)
+            .flat_map(|_| {
+                let angle = 3.0 * r.number();
+                [angle.cos(), angle.sin()]
+            })
+            .collect();
+
+        let turn = self.turn.as_ref();
+        let moves = turn.is_some() || self.bank.rotates();
+        let (write, groups) = if self.bank.is_blocks() {
+            let asking = if moves { heads } else { 0 };
+            (kv_blocks::write(&self.bank, turn, heads), 2 * layer.kv_heads + asking)
+        } else {
+            let words = self.bank.row_words().iter().sum::<u32>() as usize * layer.kv_heads;
+            let asking = if moves { heads * layer.key_dim } else { 0 };
+            (kv::write(&self.bank, turn), (words + asking).div_ceil(64))
+        };
+        let pick = |x: &[f64], width: usize| -> Vec<f64> {
+            AT.iter().flat_map(|&p| x[p * width..(p + 1) * width].to_vec()).collect()
+        };
+        let by_row = self.turn.is_some_and(|turn| turn.by_row);
+        let queries = c.add_floats(&q);
+        let mut asked = queries;
+        // All rows first; then those that attend again, whose queries turn with them.
+        for positions in [&all[..], &AT] {
+            let whole = positions.len() == LEN;
+            let of = |x: &[f64], width: usize| if whole { x.to_vec() } else { pick(x, width) };
+            let k = c.add_floats(&of(&k, layer.kv_heads * layer.key_dim));
+            let v = c.add_floats(&of(&v, layer.kv_heads * layer.value_dim));
+            let mut buffers = vec![if whole { every } else { some }, sequences, table, k, v, keys, values];
+            if self.turn.is_some() {
+                let turns = if by_row { of(&turns, 2 * half) } else { turns.clone() };
+                buffers.push(c.add_floats(&turns));
+            }
+            if moves {
+                let width = heads * layer.key_dim;
+                let own = if whole { c.add(vec![0; LEN * width]) } else { queries };
+                let turned = c.add_output(positions.len() * width);
+                buffers.extend([own, turned]);
+                asked = turned;
+            }
+            let grid = [groups, positions.len(), 1];
+            let shader = write.clone();
+            c.jobs.push(Job { shader, buffers, words: vec![positions.len() as u32], grid });
+        }
+
+        let width = heads * layer.value_dim;
+        let runs = attention::runs(LEN);
+        let mut buffers = vec![some, sequences, table, asked, keys, values];
+        let y = c.add_output(rows * width);
+        let sums = c.add_output(rows * width * runs);
+        let stats = c.add_output(rows * heads * runs * 2);
+        let sink = self.sinks.then(|| c.add_floats(&sinks));
+        let apart = self.how == Runs::Apart;
+        match apart {
+            true => buffers.extend([sums, stats]),
+            false => buffers.extend([y].into_iter().chain(sink)),
+        }
+        let groups = layer.kv_heads * Heads::new(&self.op, &self.bank).groups;
+        let words = vec![rows as u32, runs as u32];
+        c.jobs.push(Job {
+            shader: attention::attend(&self.op, &self.bank, self.how, self.sinks),
+            buffers,
+            words: words.clone(),
+            grid: [groups, rows, if apart { runs } else { 1 }],
+        });
+        if !apart && self.bank.rotates() {
+            let shader = kv_blocks::unrotate(heads, layer.value_dim);
+            c.jobs.push(Job { shader, buffers: vec![y], words: vec![rows as u32], grid: [heads, rows, 1] });
+        }
+        let (codes, scales) = (c.add_output(rows * width / 4 + 1), c.add_output(rows * width / 8 + 1));
+        if apart {
+            let ends = if self.codes { vec![codes, scales] } else { vec![y] };
+            let buffers = [some, sums, stats].into_iter().chain(ends).chain(sink).collect();
+            let shader = attention::join(&self.op, &self.bank, self.codes, self.in_turn, self.sinks);
+            c.jobs.push(Job { shader, buffers, words, grid: [heads, rows, 1] });
+        }
+
+        let keys: Vec<Vec<f64>> = k
+            .chunks_exact(layer.key_dim)
+            .enumerate()
+            .map(|(i, head)| self.turned(head, i / layer.kv_heads, &turns))
+            .collect();
+        let mut numbers = vec![];
+        for (row, &at) in AT.iter().enumerate() {
+            let q = &q[row * heads * layer.key_dim..(row + 1) * heads * layer.key_dim];
+            let q: Vec<f64> =
+                q.chunks_exact(layer.key_dim).flat_map(|head| self.turned(head, at, &turns)).collect();
+            numbers.extend(self.row(at, &q, &keys, &v, &sinks));
+        }
+        let tolerance = self.tolerance();
+        c.expected.push(match apart && self.codes {
+            true => Expected::Codes { codes, scales, numbers, tolerance },
+            false => Expected::Floats { buffer: y, numbers, tolerance },
+        });
+        debug_assert!(pages[1..].iter().all(|&page| page < 4) && LEN.div_ceil(PAGE as usize) == 3);
+        c
+    }
+}

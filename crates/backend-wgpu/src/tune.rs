@@ -1,0 +1,194 @@
+//! The autotuner: which of the ways to run a product is the fastest on a device, found out once with the shapes of a model.
+//!
+//! Ways differ in how many results a subgroup makes at once and how far it reads ahead. Neither changes the order of a sum.
+//! What would change it (how a long sequence is cut into runs, integer products or not) is not tuned, and in strict mode
+//! nothing is, as a driver may fuse a multiplication and an addition in one way and not in another.
+
+use crate::{
+    device::{Device, Pipeline},
+    plan::bind,
+    selfcheck::Bound,
+    tape::{Call, Dim, Slot, SlotInfo, Tape, Word},
+};
+use nibble_backend::Error;
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Whether kernels are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tuning {
+    /// On hardware, for shapes that no earlier start has measured.
+    #[default]
+    Auto,
+    /// Never: every kernel runs the way that was best elsewhere.
+    Off,
+    /// For all shapes again, and on software too.
+    Again,
+}
+
+/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead.
+pub type Way = [usize; 2];
+
+/// A kernel that can run in several ways.
+#[derive(Clone, Debug)]
+pub struct Tunable {
+    /// Kernel and shape, in words.
+    pub key: String,
+    /// The rows that it is for.
+    pub rows: usize,
+    /// Bytes of its matrices.
+    pub bytes: u64,
+    /// The ways, the usual one first.
+    pub ways: Vec<(Way, Call)>,
+}
+
+/// The ways to try for a kernel that takes `tile` rows, two matrices with a `gate`, after the usual one.
+pub fn ways(usual: Way, tile: usize, gate: bool) -> Vec<Way> {
+    // Sums of a lane at once: more of them leave the registers.
+    let sums = |[per_sub, _]: &Way| per_sub * tile * if gate { 2 } else { 1 };
+    let all = [1, 2, 4].into_iter().flat_map(|per_sub| [1, 2, 4].map(|ahead| [per_sub, ahead]));
+    let others = all.filter(|way| *way != usual && sums(way) <= 16 && (tile == 1 || way[1] < 4));
+    [usual].into_iter().chain(others).collect()
+}
+
+/// Says what ways cost; less is better.
+pub trait Meter: Send {
+    /// Whether there is time for another kernel.
+    fn has_time(&mut self) -> bool;
+
+    /// The cost of each of `ways` of a tunable kernel; `None` if it cannot be found out.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device fails.
+    fn costs(
+        &mut self,
+        device: &Device,
+        tape: &Tape,
+        tunable: &Tunable,
+        ways: &[usize],
+    ) -> Result<Option<Vec<f64>>, Error>;
+}
+
+/// Seconds by the clock.
+#[derive(Debug, Default)]
+pub struct Stopwatch {
+    /// When it was first asked for time.
+    start: Option<Instant>,
+    warm: bool,
+}
+
+/// How long tuning may take at a start, what compiles its kernels too; what is left is for the next one.
+const MOST: Duration = Duration::from_secs(1);
+
+/// How long a device is kept busy before anything is measured: idle ones run slowly.
+const WARM: Duration = Duration::from_millis(100);
+
+/// How long one reading takes, about.
+const READING: f64 = 1e-3;
+
+/// Readings of a way; the best one counts.
+const READINGS: usize = 3;
+
+/// The most memory that a measured kernel may use for itself.
+const ROOM: u64 = 1 << 30;
+
+impl Meter for Stopwatch {
+    fn has_time(&mut self) -> bool {
+        self.start.get_or_insert_with(Instant::now).elapsed() < MOST
+    }
+
+    fn costs(
+        &mut self,
+        device: &Device,
+        tape: &Tape,
+        tunable: &Tunable,
+        ways: &[usize],
+    ) -> Result<Option<Vec<f64>>, Error> {
+        let calls: Vec<&Call> = ways.iter().map(|&way| &tunable.ways[way].1).collect();
+        let Some(buffers) = buffers(device, &tape.slots, &calls)? else { return Ok(None) };
+        let mut ready = vec![];
+        for call in &calls {
+            let pipeline = device.pipeline(&call.shader)?;
+            let bindings = bind(device, &pipeline, call.slots.iter().map(|slot| &buffers[slot]));
+            ready.push(Ready::new(call, pipeline, bindings, tunable.rows));
+        }
+        let start = Instant::now();
+        while !self.warm && start.elapsed() < WARM {
+            ready[0].run(device, 8)?;
+        }
+        self.warm = true;
+        let mut best = vec![f64::INFINITY; ready.len()];
+        for reading in 0..=READINGS {
+            for (ready, best) in ready.iter_mut().zip(&mut best) {
+                let seconds = ready.run(device, ready.repeats)? / ready.repeats as f64;
+                if reading == 0 {
+                    // The first one only says how often is enough.
+                    ready.repeats = (READING / seconds.max(1e-6)).clamp(1.0, 64.0) as usize;
+                } else {
+                    *best = best.min(seconds);
+                }
+            }
+        }
+        Ok(Some(best))
+    }
+}
+
+/// A buffer for each slot that calls use; `None` if there is no room for them.
+fn buffers(
+    device: &Device,
+    slots: &[SlotInfo],
+    calls: &[&Call],
+) -> Result<Option<HashMap<Slot, wgpu::Buffer>>, Error> {
+    let mut all: Vec<Slot> = calls.iter().flat_map(|call| call.slots.iter().copied()).collect();
+    all.sort_by_key(|slot| slot.0);
+    all.dedup();
+    if all.iter().map(|slot| slots[slot.0].bytes).sum::<u64>() > ROOM {
+        return Ok(None);
+    }
+    let mut made = HashMap::new();
+    for slot in all {
+        match device.buffer("a measured kernel", slots[slot.0].bytes) {
+            Ok(buffer) => made.insert(slot, buffer),
+            Err(Error::Memory { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+    }
+    Ok(Some(made))
+}
+
+/// A call on buffers of its own.
+struct Ready {
+    bound: Bound,
+    repeats: usize,
+}
+
+impl Ready {
+    fn new(call: &Call, pipeline: Arc<Pipeline>, bindings: wgpu::BindGroup, rows: usize) -> Self {
+        let words = call.words.iter().map(|word| match *word {
+            Word::Int(n) => n,
+            Word::Float(x) => x.to_bits(),
+            Word::Factor(..) => 1f32.to_bits(),
+        });
+        let words = [rows as u32].into_iter().chain(words).collect();
+        let grid = call.grid.map(|dim| match dim {
+            Dim::Fixed(n) => n,
+            Dim::Rows(times, by) => (rows as u32 * times).div_ceil(by),
+            Dim::Sequences => 1,
+        });
+        Self { bound: Bound { pipeline, bindings, words, grid }, repeats: 1 }
+    }
+
+    /// Runs it `repeats` times, one after the other; returns seconds.
+    fn run(&self, device: &Device, repeats: usize) -> Result<f64, Error> {
+        let mut encoder = device.device.create_command_encoder(&Default::default());
+        self.bound.encode(&mut encoder.begin_compute_pass(&Default::default()), repeats);
+        let commands = encoder.finish();
+        let start = Instant::now();
+        device.queue.submit([commands]);
+        device.wait()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
