@@ -9,9 +9,11 @@ mod tiles;
 use crate::{
     build::{Builder, MOST_GROUPS, Options, call, columns, ints, is_pointwise},
     decode::logits,
-    kernels::{chain, combine, embed, gated_delta, hadamard, norm, rope, route, short_conv, slice},
+    kernels::{
+        chain, combine, embed, gated_delta, gemv::Round, hadamard, norm, rope, route, short_conv, slice,
+    },
     pack::halves,
-    tape::{Dim, Tape, Word},
+    tape::{Dim, Slot, Tape, Variant, Word},
 };
 use nibble_backend::Error;
 use nibble_graph::{Graph, Op, Rows, Value};
@@ -143,16 +145,7 @@ impl Builder<'_> {
                 let slots = vec![x, route, bias, y];
                 self.push(value, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
             }
-            Op::Combine { used } => {
-                let (x, route) = (self.slot(input(0)), self.slot(input(1)));
-                let y = self.fresh(value);
-                let shader = combine::combine(*used);
-                self.push(
-                    value,
-                    y,
-                    vec![call(shader, vec![x, route, y], ints([width]), columns(width, 256))],
-                );
-            }
+            Op::Combine { used } => self.combine(value, *used),
             Op::Wanted => {
                 let (x, numbers) = (self.slot(input(0)), self.step("wanted"));
                 let y = self.fresh(value);
@@ -203,6 +196,31 @@ impl Builder<'_> {
         let shader = chain::pointwise(&links);
         let slots = [x, y].into_iter().chain(slots).collect();
         self.push(last, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
+    }
+
+    /// The sum of experts, with what follows; for few rows it is rounded at once if products or their norm read it.
+    fn combine(&mut self, value: Value, used: usize) {
+        let (node, made) = (self.value(value), self.tape.slots.len());
+        let mut slots = vec![self.slot(node.inputs[0]), self.slot(node.inputs[1])];
+        self.done[value.0 as usize] = true;
+        let (last, links, operands) = self.follow(value, made, false);
+        self.mark(value, last);
+        let y = self.fresh(last);
+        slots.push(y);
+        slots.extend(operands);
+        let width = node.width;
+        let combine = |round, slots: &[Slot]| {
+            call(combine::combine(used, &links, round), slots.to_vec(), ints([width]), columns(width, 256))
+        };
+        let mut variants = vec![];
+        if let Some(round) = self.round_behind(last, width) {
+            let how = if round.norm.is_some() { Round::ForNorm } else { Round::Plain };
+            let rounds = round.held.into_iter().chain(round.norm.into_iter().flatten());
+            let slots: Vec<_> = slots.iter().copied().chain(rounds).collect();
+            variants.push(Variant { most: self.few(), calls: vec![combine(Some(how), &slots)] });
+        }
+        variants.push(Variant { most: usize::MAX, calls: vec![combine(None, &slots)] });
+        self.push_variants(last, Some(y), variants);
     }
 
     /// The nodes from `value` to `last` are part of a call.

@@ -25,7 +25,6 @@ impl Builder<'_> {
             return None;
         }
         let node = self.value(value);
-        let most = self.few_rows(node.rows);
         if let Choice::Experts { used, .. } = choice {
             let fits = |b: &mut Self, user: &Option<usize>| {
                 let Some(user) = user.map(|user| &b.graph.nodes[user]) else { return false };
@@ -39,6 +38,16 @@ impl Builder<'_> {
             let all = self.users(value).iter().all(|user| fits(self, user));
             return all.then(|| self.round_into((value, used, Held::CodesFew), most * used, width));
         }
+        self.round_behind(value, width)
+    }
+
+    /// Where a result of that width goes rounded, if products alone read it, or a norm that only products read.
+    pub(super) fn round_behind(&mut self, value: Value, width: usize) -> Option<Rounding> {
+        if !self.options.fuse || !width.is_multiple_of(BLOCK) {
+            return None;
+        }
+        let node = self.value(value);
+        let most = self.few_rows(node.rows);
         if self.readers(value) == [true, false] {
             return Some(self.round_into((value, 1, Held::CodesFew), most, width));
         }

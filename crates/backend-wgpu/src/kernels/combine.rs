@@ -1,28 +1,44 @@
 //! The biases of experts, and the weighted sum of their results.
 
+use super::{
+    chain::{Chain, Link},
+    gemv::{Round, rounded},
+};
 use crate::shader::{Shader, Source};
 
-/// Bindings: x, route, y. Words: `width`. Grid: blocks of 256 columns, rows.
-pub fn combine(used: usize) -> Shader {
-    let mut s = Source::new("combine", 256);
+/// Columns of a workgroup.
+const COLUMNS: u32 = 256;
+
+/// The weighted sum, with `links` behind it, and rounded if somebody wants it so. Bindings: x, route, y, the links' operands, then
+/// those of a product's rounding. Words: the width. Grid: blocks of 256 columns, rows.
+pub fn combine(used: usize, links: &[Link], round: Option<Round>) -> Shader {
+    let mut s = Source::new("combine", COLUMNS);
     s.read("x", "f32");
     s.read("route", "f32");
     s.write("y", "f32");
-    s.words("u32", &["width"]);
+    s.words("u32", &["w0"]);
+    let chain = Chain::declare(&mut s, links, "c");
     let terms: Vec<_> = (0..used)
         .map(|slot| {
-            format!(
-                "x[(group.y * {used}u + {slot}u) * p.width + n] * route[group.y * {}u + {slot}u]",
-                2 * used
-            )
+            format!("x[(group.y * {used}u + {slot}u) * p.w0 + n] * route[group.y * {}u + {slot}u]", 2 * used)
         })
         .collect();
-    s.build(&format!(
-        "let n = group.x * 256u + local;
-if n >= p.width {{ return; }}
-y[group.y * p.width + n] = {};",
-        terms.join(" + ")
-    ))
+    let mut body = format!(
+        "let n = group.x * {COLUMNS}u + local;
+var v = 0.0;
+if n < p.w0 {{
+let e = group.y * p.w0 + n;
+v = {};
+{}y[e] = v;
+}}\n",
+        terms.join(" + "),
+        chain.apply()
+    );
+    if let Some(round) = round {
+        body += "made[local] = v;\n";
+        body += &rounded(&mut s, round, 1, COLUMNS as usize, false);
+    }
+    s.build(&body)
 }
 
 /// Bindings: x, route, bias `[E, D]`, y. Words: `width` (`used * D`). Grid: blocks of 256 columns, rows.

@@ -267,7 +267,7 @@ fn main_loop(g: &Gemv<'_>, tile: usize, matrices: &[Weights<'_>]) -> String {
 }
 
 /// Declares what rounding needs; rounds the results of a workgroup, which are in `made`.
-fn rounded(s: &mut Source, round: Round, tile: usize, per_group: usize, by_tile: bool) -> String {
+pub fn rounded(s: &mut Source, round: Round, tile: usize, per_group: usize, by_tile: bool) -> String {
     s.write("codes_of", "vec4<u32>");
     s.write("scales_of", "vec2<f32>");
     if round == Round::ForNorm {
