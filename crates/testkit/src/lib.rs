@@ -4,6 +4,7 @@
 pub mod gguf;
 pub mod golden;
 pub mod ops;
+pub mod pack;
 pub mod runner;
 mod temp_dir;
 pub mod tiny;
