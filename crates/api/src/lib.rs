@@ -31,65 +31,9 @@
 //!
 //! # An encoding of your own
 //! A [`Codec`] says what a block of bytes means as small integers and scales; that is enough for every device to run it.
-//! With an [`Encode`], [`quantize`] writes it too.
+//! With an [`Encode`], [`quantize`] writes it too. This is `examples/custom_codec.rs`:
 //! ```
-//! use nibble_api::{Codec, CodecKind, Encode, Group, Registry, Spec, Unpacked, decode_unpacked};
-//! use nibble_api::{Event, Model, Options, QuantizeOptions, Request, quantize};
-//!
-//! /// 32 signed bytes, then their scale.
-//! struct Mine;
-//!
-//! impl Codec for Mine {
-//!     fn spec(&self) -> &'static Spec {
-//!         &Spec { name: "mine", block_len: 32, block_bytes: 36, gguf: Some(9001) }
-//!     }
-//!     fn kind(&self) -> CodecKind {
-//!         CodecKind::Group32
-//!     }
-//!     fn unpack(&self, block: &[u8], out: &mut Unpacked<'_>) {
-//!         let (codes, scale) = block.split_at(32);
-//!         out.groups[0] = Group::symmetric(f32::from_le_bytes(scale.try_into().unwrap()));
-//!         out.codes.iter_mut().zip(codes).for_each(|(code, &byte)| *code = byte as i8);
-//!     }
-//!     fn decode(&self, block: &[u8], out: &mut [f32]) {
-//!         decode_unpacked::<32, 1>(self, block, out);
-//!     }
-//!     fn encoder(&self) -> Option<&dyn Encode> {
-//!         Some(self)
-//!     }
-//! }
-//!
-//! impl Encode for Mine {
-//!     fn encode_row(&self, row: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
-//!         for (row, out) in row.chunks(32).zip(out.chunks_mut(36)) {
-//!             let scale = row.iter().fold(1e-30f32, |most, x| most.max(x.abs())) / 127.0;
-//!             row.iter().zip(&mut *out).for_each(|(x, out)| *out = (x / scale).round() as i8 as u8);
-//!             out[32..].copy_from_slice(&scale.to_le_bytes());
-//!         }
-//!     }
-//! }
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let file = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets/story.gguf"));
-//! # let path = std::env::temp_dir().join(format!("nibble-mine-{}.gguf", std::process::id()));
-//! let mut codecs = Registry::default();
-//! codecs.register(Mine)?;
-//! let options = QuantizeOptions::encoding("mine");
-//! quantize(file, &path, &options, &codecs, &mut |_| std::ops::ControlFlow::Continue(()))?;
-//!
-//! assert!(Model::open(&path, &Registry::default()).is_err(), "tensor type 9001 is yours alone");
-//! let model = Model::open(&path, &codecs)?;
-//! assert!(model.checkpoint.tensors.values().any(|tensor| tensor.name() == "mine"));
-//! let mut engine = model.start(&Options::default())?;
-//! engine.submit(Request { prompt: model.encode("Once")?, max_tokens: Some(3), ..Request::default() })?;
-//! let mut events = vec![];
-//! while !engine.is_idle() {
-//!     engine.step(&mut events)?;
-//! }
-//! assert!(matches!(events.last(), Some(Event::Finished { .. })));
-//! # std::fs::remove_file(&path)?;
-//! # Ok(())
-//! # }
+#![doc = include_str!("../examples/custom_codec.rs")]
 //! ```
 #![forbid(unsafe_code)]
 
