@@ -49,7 +49,7 @@ mod vocab;
 pub use builtin::builtin_bytes;
 pub use device::{BACKENDS, BackendEntry, DeviceOptions, Found, present};
 pub use error::{Error, Kind, Remedy};
-pub use model::{Model, OpenOptions, Options};
+pub use model::{Model, OpenOptions, Options, problems};
 pub use quantize::{
     Errors, Importance, Inputs, MlxOptions, Note, Progress, QuantizeOptions, Summary, Target, TensorReport,
     quantize, quantize_to_mlx,

@@ -85,6 +85,26 @@ pub struct OpenOptions {
     pub tracer: Option<Arc<dyn Tracer>>,
 }
 
+impl OpenOptions {
+    fn format(&self) -> nibble_format::OpenOptions {
+        let unpack_budget = nibble_backend_cpu::available_memory();
+        nibble_format::OpenOptions { type_42: self.type_42, unpack_budget, keep_broken: false }
+    }
+}
+
+/// Everything that keeps a model from being loaded: each tensor that is missing, cannot be read or has another shape than
+/// it must have, where [`Model::open`] says the first alone. Nothing, if it can be loaded.
+pub fn problems(path: &Path, codecs: &Registry, options: &OpenOptions) -> Vec<Error> {
+    let format = nibble_format::OpenOptions { keep_broken: true, ..options.format() };
+    match nibble_format::open_with(path, codecs, &format) {
+        Ok(mut checkpoint) => {
+            let broken = std::mem::take(&mut checkpoint.broken.errors).into_iter().map(Error::from);
+            broken.chain(nibble_model::problems(&checkpoint).into_iter().map(Error::from)).collect()
+        }
+        Err(error) => vec![error.into()],
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -137,8 +157,7 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn open_with(path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Self, Error> {
-        let unpack_budget = nibble_backend_cpu::available_memory();
-        let format = nibble_format::OpenOptions { type_42: options.type_42, unpack_budget };
+        let format = options.format();
         let open = || Ok(nibble_format::open_with(path, codecs, &format)?);
         Self::load(open, options.tracer.as_deref())
     }

@@ -1,13 +1,13 @@
 //! `nibble inspect`: what a file holds, and what it will need.
 
 use crate::{
-    args::InspectArgs,
+    args::{InspectArgs, codecs},
     run::open,
     terminal::{self, size},
 };
-use nibble_api::{Error, Limits, Memory, Model, Options};
+use nibble_api::{Error, Kind, Limits, Memory, Model, OpenOptions, Options, problems};
 use serde_json::json;
-use std::{collections::BTreeMap, fmt::Write};
+use std::{collections::BTreeMap, fmt::Write, path::Path};
 
 /// Tensors of one encoding.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Encoding {
 }
 
 pub fn run(args: &InspectArgs) -> Result<(), Error> {
-    let model = open(args.path.as_deref())?;
+    let model = open(args.path.as_deref()).map_err(|error| all_problems(args.path.as_deref(), error))?;
     let options = args.device.options();
     let text = if args.graph {
         model.graph.to_string()
@@ -37,6 +37,27 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
         }
     };
     terminal::say(text)
+}
+
+/// The error that kept a model from being loaded, with everything else that would: one a line.
+fn all_problems(path: Option<&Path>, error: Error) -> Error {
+    let Some(path) = path.filter(|_| error.kind == Kind::Load) else { return error };
+    let place = format!("{}: ", path.display());
+    let mut problems: Vec<String> = problems(path, &codecs(), &OpenOptions::default())
+        .iter()
+        .map(|problem| {
+            let problem = problem.to_string();
+            problem.strip_prefix(&place).map_or(problem.clone(), str::to_owned)
+        })
+        .collect();
+    problems.dedup();
+    match problems.len() {
+        0 | 1 => error,
+        count => {
+            let list = problems.join("\n  ");
+            Error::new(error.kind, format!("{place}it cannot be loaded, for {count} reasons:\n  {list}"))
+        }
+    }
 }
 
 fn plan(model: &Model, options: &Options) -> Result<(Limits, Memory), Error> {

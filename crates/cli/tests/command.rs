@@ -149,6 +149,41 @@ fn inspect_knows_every_packed_directory_and_what_is_missing_in_a_broken_one() {
 }
 
 #[test]
+fn inspect_lists_all_that_is_wrong_where_other_commands_say_the_first() {
+    let scratch = TempDir::new("command-broken-list");
+    let config = std::fs::read_to_string(golden("containers/awq/config.json")).unwrap();
+    let file = std::fs::read(golden("containers/awq/model.safetensors")).unwrap();
+    // Names of the same length, so that the header stays as long.
+    let mut renamed = file.clone();
+    for (from, to) in [("mlp.up_proj.qzeros", "mlp.up_proj.qxeros"), ("input_layernorm", "inputXlayernorm")] {
+        let at = renamed.windows(from.len()).position(|bytes| bytes == from.as_bytes()).unwrap();
+        renamed[at..at + to.len()].copy_from_slice(to.as_bytes());
+    }
+    scratch.write("config.json", config.replace("\"intermediate_size\": 256", "\"intermediate_size\": 512"));
+    scratch.write("model.safetensors", renamed);
+    let model = text(scratch.path().to_owned());
+    let output = nibble(&["inspect", &model]);
+    let message = stderr(&output);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0), "{message}");
+    let lines: Vec<_> = message.lines().collect();
+    assert!(lines[0].contains(&model) && lines[0].ends_with("for 6 reasons:"), "{message}");
+    assert_eq!(lines.len(), 7, "{message}");
+    for (word, what) in [
+        ("up_proj.qzeros", "found nothing"),
+        ("`layer.0.attn.norm`", "is missing"),
+        ("`layer.0.ffn.gate`", "expected shape [512, 128], found [256, 128]"),
+        ("`layer.0.ffn.down`", "expected shape [128, 512], found [128, 256]"),
+        ("qxeros", "has no place"),
+        ("inputXlayernorm", "has no place"),
+    ] {
+        let found = lines.iter().filter(|line| line.contains(word) && line.contains(what)).count();
+        assert_eq!(found, 1, "{word} {what}: {message}");
+    }
+    let run = nibble(&["run", &model, "--tokens", "1"]);
+    assert_eq!((run.status.code(), stderr(&run).lines().count()), (Some(3), 1), "{}", stderr(&run));
+}
+
+#[test]
 fn logits_agree_between_json_and_safetensors_and_with_chunks() {
     let scratch = TempDir::new("command-logits");
     let (model, file) = (golden("gguf/llama-f32.gguf"), text(scratch.file("l.safetensors")));

@@ -3,7 +3,10 @@
 use crate::{Error, Metadata, Problem, names::Meaning};
 use nibble_quant::Encoded;
 use nibble_tensor::{Bytes, Shape};
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 /// A model as it lies on disk, in canonical names.
 ///
@@ -32,6 +35,51 @@ pub struct Checkpoint {
     pub ignored: Vec<String>,
     /// The files with weights, and their sizes in bytes.
     pub files: Vec<(PathBuf, u64)>,
+    /// Weights that the file has but that cannot be read; none, unless [`crate::OpenOptions::keep_broken`] asks for them.
+    pub broken: Broken,
+}
+
+/// Weights that cannot be read, and why.
+#[derive(Debug, Default)]
+pub struct Broken {
+    /// One for each cause.
+    pub errors: Vec<Error>,
+    /// The canonical names of all weights that they concern.
+    pub names: BTreeSet<String>,
+    /// The tensors of the file that they concern, by the name of what belongs together.
+    known: BTreeSet<String>,
+    /// Whether they are kept.
+    keep: bool,
+}
+
+impl Broken {
+    pub(crate) fn new(keep: bool) -> Self {
+        Self { keep, ..Self::default() }
+    }
+
+    /// Keeps the one thing that is wrong with some tensors, given as name in the file and canonical name, unless something
+    /// is already known to be wrong with them.
+    ///
+    /// # Errors
+    /// The error itself, if none are kept.
+    pub(crate) fn add(
+        &mut self,
+        tensors: impl IntoIterator<Item = (String, String)>,
+        error: Error,
+    ) -> Result<(), Error> {
+        if !self.keep {
+            return Err(error);
+        }
+        let mut new = false;
+        for (name, canonical) in tensors {
+            new |= self.known.insert(name);
+            self.names.insert(canonical);
+        }
+        if new {
+            self.errors.push(error);
+        }
+        Ok(())
+    }
 }
 
 /// The description of a tokenizer.
@@ -113,12 +161,12 @@ impl Checkpoint {
             })?;
             self.insert(name, file_names.swap_remove(0), stack)?;
         }
-        self.split_gate_up()
+        Ok(())
     }
 
     /// Takes the gates and the ups of experts that are stored in one tensor `[E, 2 * F, D]` apart, and their biases
     /// `[E, 2 * F]`, without copying.
-    fn split_gate_up(&mut self) -> Result<(), Error> {
+    pub(crate) fn split_gate_up(&mut self) -> Result<(), Error> {
         let fused: Vec<String> =
             self.tensors.keys().filter(|n| n.contains(".moe.gate_up")).cloned().collect();
         for name in fused {

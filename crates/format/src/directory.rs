@@ -1,7 +1,7 @@
 //! A Hugging Face directory: `config.json` beside `model.safetensors` or its shards, whatever packs the matrices.
 
 use crate::{
-    Checkpoint, Container, Error, OpenOptions, Problem, TokenizerSource, gpt_oss,
+    Broken, Checkpoint, Container, Error, OpenOptions, Problem, TokenizerSource, gpt_oss,
     hf_config::Config,
     map,
     names::{self, Meaning},
@@ -52,12 +52,11 @@ pub(crate) fn open(
     options: &OpenOptions,
     scheme: impl FnOnce(&Config) -> Result<Box<dyn Scheme>, Error>,
 ) -> Result<Checkpoint, Error> {
-    checkpoint(container, path, codecs, options, scheme).map_err(|e| {
-        match e.place.starts_with(&path.display().to_string()) {
-            true => e,
-            false => e.within(path.display().to_string()),
-        }
-    })
+    let place = path.display().to_string();
+    let placed = |e: Error| if e.place.starts_with(&place) { e } else { e.within(&place) };
+    let mut checkpoint = checkpoint(container, path, codecs, options, scheme).map_err(placed)?;
+    checkpoint.broken.errors = checkpoint.broken.errors.into_iter().map(placed).collect();
+    Ok(checkpoint)
 }
 
 fn checkpoint(
@@ -77,7 +76,8 @@ fn checkpoint(
     if let Some(block) = scheme.rotation_block() {
         metadata.set("rotation.block_size", block);
     }
-    let (shards, unlisted) = weight_files(path)?;
+    let mut broken = Broken::new(options.keep_broken);
+    let (shards, unlisted, absent) = weight_files(path)?;
     let tokenizer_config = read_if_there(&path.join("tokenizer_config.json"))?.map(Bytes::from);
     let mut checkpoint = Checkpoint {
         path: path.to_owned(),
@@ -93,40 +93,66 @@ fn checkpoint(
     let lent = shards.iter().map(Shard::lend).collect::<Result<Vec<_>, _>>()?;
     let tensors = Tensors { by_name: by_name(&shards, &lent)? };
     config.norms_minus_one &= !has_mlx_convolutions(&tensors);
-    let (modules, mut plain) = modules(&tensors, scheme.as_ref())?;
+    let meaning_of = |module: &str| names::from_hf(module, &config.architecture, layers);
+    let known_by = |name: &str| {
+        let weight = weight_of(name, scheme.as_ref());
+        (weight.clone(), meaning_of(&weight).canonical())
+    };
+    for (names, error) in absent {
+        broken.add(names.iter().map(|name| known_by(name)), error)?;
+    }
+    let (modules, mut plain, wrong) = modules(&tensors, scheme.as_ref())?;
+    for (name, error) in wrong {
+        broken.add([known_by(name)], error)?;
+    }
     let mut experts = BTreeMap::new();
     let mut pieces = Vec::new();
     for name in modules {
         let module = Module { name, tensors: &tensors, codecs };
         let place = || format!("tensor `{name}{}`", mark(&tensors, scheme.as_ref(), name));
-        match names::from_hf(&format!("{name}.weight"), &config.architecture, layers) {
+        match meaning_of(&format!("{name}.weight")) {
             Meaning::Ignored => checkpoint.ignored.push(name.to_owned()),
             Meaning::Unknown => checkpoint.unused.push(name.to_owned()),
-            meaning => match scheme.pieces(&module).map_err(|p| p.at(place()))? {
-                Some(found) => pieces.push((name, meaning, found)),
-                None => {
+            meaning => match scheme.pieces(&module) {
+                Ok(Some(found)) => pieces.push((name, meaning, found)),
+                Ok(None) => {
                     plain_module(&mut checkpoint, &module, scheme.as_ref(), &mut experts, (&config, layers))?
                 }
+                Err(problem) => broken.add([known_by(&format!("{name}.weight"))], problem.at(place()))?,
             },
         }
     }
     for name in plain.extract_if(.., |name| gpt_oss::is_turned(name, &config.architecture)) {
         let module = Module { name, tensors: &tensors, codecs };
-        let piece = gpt_oss::piece(&module).map_err(|p| p.at(format!("tensor `{name}`")))?;
-        let meaning = names::from_hf(name, &config.architecture, layers);
-        pieces.push((name, meaning, vec![(String::new(), piece)]));
+        let meaning = meaning_of(name);
+        match gpt_oss::piece(&module) {
+            Ok(piece) => pieces.push((name, meaning, vec![(String::new(), piece)])),
+            Err(problem) => broken.add([known_by(name)], problem.at(format!("tensor `{name}`")))?,
+        }
     }
     check_budget(&pieces, options)?;
     for (name, meaning, found) in pieces {
-        place(&mut checkpoint, name, meaning, found, &mut experts)?;
+        let known_by = (format!("{name}.weight"), meaning.canonical());
+        place(&mut checkpoint, name, meaning, found, &mut experts).or_else(|e| broken.add([known_by], e))?;
     }
     for name in plain {
-        let meaning = names::from_hf(name, &config.architecture, layers);
-        let load = || plain_tensor(&tensors, name, &meaning.canonical(), &config, codecs);
-        checkpoint.place(name, meaning.clone(), &mut experts, load)?;
+        let meaning = meaning_of(name);
+        let canonical = meaning.canonical();
+        let load = || plain_tensor(&tensors, name, &canonical, &config, codecs);
+        let placed = checkpoint.place(name, meaning, &mut experts, load);
+        placed.or_else(|e| broken.add([(name.to_owned(), canonical.clone())], e))?;
     }
-    checkpoint.stack(experts, metadata.find_int("expert_count")?)?;
+    let count = metadata.find_int("expert_count")?;
+    for (name, matrices) in experts {
+        if broken.names.contains(&name) {
+            continue; // not all of them are there
+        }
+        let stacked = checkpoint.stack(BTreeMap::from([(name.clone(), matrices)]), count);
+        stacked.or_else(|e| broken.add([(name.clone(), name)], e))?;
+    }
+    checkpoint.split_gate_up()?;
     checkpoint.metadata = metadata;
+    checkpoint.broken = broken;
     Ok(checkpoint)
 }
 
@@ -157,11 +183,21 @@ fn by_name<'a>(
     Ok(by_name)
 }
 
-/// The modules that are packed, and the names of all tensors that belong to none of them.
+/// The name of the weight that a tensor of a module belongs to.
+fn weight_of(name: &str, scheme: &dyn Scheme) -> String {
+    let mut endings = scheme.marks().iter().chain(scheme.companions());
+    match endings.find_map(|ending| name.strip_suffix(ending)) {
+        Some(module) => format!("{module}.weight"),
+        None => name.to_owned(),
+    }
+}
+
+/// The modules that are packed, the names of all tensors that belong to none of them, and those that belong nowhere.
+#[allow(clippy::type_complexity, reason = "three lists of one pass")]
 fn modules<'a>(
     tensors: &Tensors<'a>,
     scheme: &dyn Scheme,
-) -> Result<(BTreeSet<&'a str>, Vec<&'a str>), Error> {
+) -> Result<(BTreeSet<&'a str>, Vec<&'a str>, Vec<(&'a str, Error)>), Error> {
     let strip = |name: &'a str, endings: &[&str]| endings.iter().find_map(|ending| name.strip_suffix(ending));
     let names = || tensors.by_name.keys().copied();
     let modules: BTreeSet<&str> = names().filter_map(|name| strip(name, scheme.marks())).collect();
@@ -171,7 +207,7 @@ fn modules<'a>(
             Problem::Missing(format!("tensors whose names end with `{marks}`, as config.json promises"));
         return Err(missing.at("weights"));
     }
-    let mut plain = Vec::new();
+    let (mut plain, mut wrong) = (Vec::new(), Vec::new());
     for name in names() {
         let module = strip(name, scheme.marks()).or_else(|| strip(name, scheme.companions()));
         match module {
@@ -180,15 +216,15 @@ fn modules<'a>(
                 let mark = scheme.marks().join("` or `");
                 let missing =
                     Problem::Missing(format!("a tensor `{module}` with the ending `{mark}` beside it"));
-                return Err(missing.at(format!("tensor `{name}`")));
+                wrong.push((name, missing.at(format!("tensor `{name}`"))));
             }
-            _ => {
-                refuse_packed(tensors, name, scheme)?;
-                plain.push(name);
-            }
+            _ => match refuse_packed(tensors, name, scheme) {
+                Ok(()) => plain.push(name),
+                Err(error) => wrong.push((name, error)),
+            },
         }
     }
-    Ok((modules, plain))
+    Ok((modules, plain, wrong))
 }
 
 /// The ending by which a module is known.
@@ -322,8 +358,9 @@ impl Shard {
     }
 }
 
-/// The files of a model, and tensors in them that its index does not list.
-fn weight_files(path: &Path) -> Result<(Vec<Shard>, Vec<String>), Error> {
+/// The files of a model, tensors in them that its index does not list, and those that it lists but that are not there.
+#[allow(clippy::type_complexity, reason = "three lists of one pass")]
+fn weight_files(path: &Path) -> Result<(Vec<Shard>, Vec<String>, Vec<(Vec<String>, Error)>), Error> {
     let index = path.join("model.safetensors.index.json");
     let single = path.join("model.safetensors");
     let open = |path: &Path| SafetensorsFile::parse(map::map(path)?, path);
@@ -334,7 +371,7 @@ fn weight_files(path: &Path) -> Result<(Vec<Shard>, Vec<String>), Error> {
             Ok(Shard { names: file.tensors.keys().cloned().collect(), file })
         };
         let shards = exl2.iter().map(|path| shard(path.as_path())).collect::<Result<_, Error>>()?;
-        return Ok((shards, Vec::new()));
+        return Ok((shards, Vec::new(), Vec::new()));
     }
     if !index.is_file() {
         if !single.is_file() {
@@ -343,20 +380,29 @@ fn weight_files(path: &Path) -> Result<(Vec<Shard>, Vec<String>), Error> {
         }
         let file = open(&single)?;
         let names = file.tensors.keys().cloned().collect();
-        return Ok((vec![Shard { file, names }], Vec::new()));
+        return Ok((vec![Shard { file, names }], Vec::new(), Vec::new()));
     }
     let by_file = read_index(&index)?;
-    let (mut shards, mut unlisted) = (Vec::new(), Vec::new());
+    let (mut shards, mut unlisted, mut absent) = (Vec::new(), Vec::new(), Vec::new());
     for (name, tensors) in by_file {
-        let file = open(&path.join(&name))?;
-        if let Some(missing) = tensors.iter().find(|t| !file.tensors.contains_key(*t)) {
-            let place = format!("{}: tensor `{missing}`", file.path.display());
-            return Err(Problem::Missing("a tensor that the index says is here".into()).at(place));
-        }
+        let file = match open(&path.join(&name)) {
+            Ok(file) => file,
+            Err(error) => {
+                absent.push((tensors.into_iter().collect(), error));
+                continue;
+            }
+        };
         unlisted.extend(file.tensors.keys().filter(|t| !tensors.contains(*t)).cloned());
-        shards.push(Shard { file, names: tensors.into_iter().collect() });
+        let (here, missing): (Vec<_>, Vec<_>) =
+            tensors.into_iter().partition(|t| file.tensors.contains_key(t));
+        for name in missing {
+            let place = format!("{}: tensor `{name}`", file.path.display());
+            let error = Problem::Missing("a tensor that the index says is here".into()).at(place);
+            absent.push((vec![name], error));
+        }
+        shards.push(Shard { file, names: here });
     }
-    Ok((shards, unlisted))
+    Ok((shards, unlisted, absent))
 }
 
 /// `output.safetensors` or `output-00001-of-00003.safetensors` and its like: ExLlamaV2 writes them without an index, and

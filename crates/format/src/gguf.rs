@@ -99,6 +99,7 @@ fn checkpoint(path: &Path, mut files: Vec<GgufFile>, codecs: &Registry) -> Resul
     }
     let count = metadata.find_int("expert_count").map_err(|e| e.within(&place))?;
     checkpoint.stack(experts, count).map_err(|e| e.within(&place))?;
+    checkpoint.split_gate_up().map_err(|e| e.within(&place))?;
     checkpoint.architecture = architecture;
     if let Some(prism) = prism {
         prism.apply(&mut checkpoint, &metadata).map_err(|e| e.within(&place))?;

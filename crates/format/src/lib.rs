@@ -34,7 +34,7 @@ mod replace;
 pub mod safetensors;
 mod scheme;
 
-pub use checkpoint::{Checkpoint, TokenizerSource};
+pub use checkpoint::{Broken, Checkpoint, TokenizerSource};
 pub use error::{Error, Problem};
 pub use map::map as map_file;
 pub use metadata::{Metadata, Value};
@@ -87,6 +87,8 @@ pub struct OpenOptions {
     pub type_42: Type42,
     /// Bytes that matrices may take which must be written anew to be read; any number if `None`.
     pub unpack_budget: Option<u64>,
+    /// Whether what is wrong with a single tensor is kept in [`Checkpoint::broken`] rather than the end of opening.
+    pub keep_broken: bool,
 }
 
 /// Two publishers gave GGUF tensor type 42 to two block layouts.

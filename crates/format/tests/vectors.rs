@@ -4,7 +4,12 @@
 use half::f16;
 use nibble_format::{Checkpoint, open, safetensors::SafetensorsFile};
 use nibble_quant::Registry;
-use nibble_testkit::{TempDir, gguf::Builder, shared_dir};
+use nibble_testkit::{
+    TempDir,
+    gguf::Builder,
+    pack::{Tensor, safetensors},
+    shared_dir,
+};
 use serde_json::{Value as Json, json};
 use std::{
     collections::BTreeSet,
@@ -40,27 +45,8 @@ impl Vectors {
     }
 }
 
-/// A tensor to be written.
-struct Tensor {
-    name: String,
-    dtype: String,
-    dims: Vec<usize>,
-    bytes: Vec<u8>,
-}
-
 fn tensor(name: String, dtype: &str, dims: &[usize], bytes: &[u8]) -> Tensor {
-    Tensor { name, dtype: dtype.into(), dims: dims.to_vec(), bytes: bytes.to_vec() }
-}
-
-fn file(tensors: &[Tensor]) -> Vec<u8> {
-    let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
-    for t in tensors {
-        let offsets = [data.len(), data.len() + t.bytes.len()];
-        head.insert(t.name.clone(), json!({"dtype": t.dtype, "shape": t.dims, "data_offsets": offsets}));
-        data.extend(&t.bytes);
-    }
-    let head = Json::Object(head).to_string();
-    [&(head.len() as u64).to_le_bytes(), head.as_bytes(), &data].concat()
+    Tensor::new(name, dtype, dims, bytes)
 }
 
 fn directory(settings: (&str, Json), tensors: &[Tensor]) -> Checkpoint {
@@ -72,7 +58,7 @@ fn directory(settings: (&str, Json), tensors: &[Tensor]) -> Checkpoint {
     });
     config[settings.0] = settings.1;
     dir.write("config.json", config.to_string());
-    dir.write("model.safetensors", file(tensors));
+    dir.write("model.safetensors", safetensors(tensors));
     open(dir.path(), &Registry::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -485,8 +471,27 @@ fn near(found: &[f64], expected: &[f32], name: &str) {
     }
 }
 
-/// A file that nobody reads checks nothing: every one belongs to a test here or in `quant/tests/vectors.rs`. TL1 and TL2 are
-/// refused (`rows_are_whole_blocks_and_types_are_known`), because files leave out how they are tiled.
+/// Files leave out how TL1 and TL2 are tiled, so nothing can read them by the file alone; TL2 has the ids of other types.
+#[test]
+fn tl1_and_tl2_are_refused_and_never_taken_for_the_types_whose_ids_they_have() {
+    let Some(dir) = shared_dir() else { return };
+    for (name, id, word) in [
+        ("bitnet_tl1", 38, "TL1"),
+        ("bitnet_tl2", 39, "right after the tensor before"),
+        ("bitnet_tl2", 42, "tensor type 42 in blocks of 64 or of 128"),
+    ] {
+        let v = Vectors::read(&dir, name);
+        let [rows, columns] = v.dims("ternary").try_into().unwrap();
+        let mut b = Builder::llama();
+        b.tensor("blk.0.ffn_up.weight", &[columns as u64, rows as u64], id, v.bytes("raw"));
+        b.tensor("blk.0.ffn_up.weight_scale", &[1], 0, v.bytes("scale"));
+        let message = nibble_format::open_bytes(b.build().into(), "tables.gguf", &Registry::default());
+        let message = message.unwrap_err().to_string();
+        assert!(message.contains("blk.0.ffn_up.weight") && message.contains(word), "{name}: {message}");
+    }
+}
+
+/// A file that nobody reads checks nothing: every one belongs to a test here or in `quant/tests/vectors.rs`.
 #[test]
 fn every_vector_is_used() {
     let Some(dir) = shared_dir() else { return };

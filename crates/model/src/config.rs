@@ -1,6 +1,6 @@
 //! Hyperparameters: read from metadata by canonical key, checked against ranges, completed per architecture.
 
-use crate::{Problem, RopeConfig, weights::embedding_rows};
+use crate::{Problem, RopeConfig};
 use nibble_format::{Checkpoint, Metadata, Value};
 use nibble_graph::{Activation, RopeLayout};
 use std::ops::RangeInclusive;
@@ -129,8 +129,12 @@ const LAYERS: RangeInclusive<usize> = 1..=1 << 10;
 const POSITIONS: RangeInclusive<usize> = 1..=1 << 31;
 
 impl Config {
-    /// Reads and checks the hyperparameters of a checkpoint.
-    pub(crate) fn read(checkpoint: &Checkpoint, defaults: &Defaults) -> Result<Self, Problem> {
+    /// Reads and checks the hyperparameters of a checkpoint; `vocab` tells the size of the vocabulary from the width.
+    pub(crate) fn read(
+        checkpoint: &Checkpoint,
+        defaults: &Defaults,
+        vocab: impl FnOnce(usize) -> Result<usize, Problem>,
+    ) -> Result<Self, Problem> {
         let keys = Keys(&checkpoint.metadata);
         for (key, only) in [("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)] {
             if let Some(other) = keys.positive(key)?.filter(|found| (found - only).abs() > 1e-6) {
@@ -160,7 +164,7 @@ impl Config {
         let local_rope = local_base.map(|base| rope.unscaled(base));
         Ok(Self {
             architecture: checkpoint.architecture.clone(),
-            vocab: embedding_rows(&checkpoint.tensors, hidden)?,
+            vocab: vocab(hidden)?,
             layers,
             kinds,
             hidden,

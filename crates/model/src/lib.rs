@@ -25,6 +25,8 @@ pub use error::{Error, Problem};
 pub use rope::{RopeConfig, Scaling, yarn_magnitude};
 pub use weights::Weights;
 
+use weights::{Survey, embedding_rows};
+
 use nibble_format::Checkpoint;
 use nibble_graph::Graph;
 
@@ -66,23 +68,53 @@ pub struct Model {
 /// [`Problem::Architecture`] for one that is not in [`ARCHITECTURES`]; missing or contradicting hyperparameters;
 /// a tensor that is missing, has another shape or is not used; a graph that does not fit together.
 pub fn build(checkpoint: &Checkpoint) -> Result<Model, Error> {
-    build_model(checkpoint).map_err(|problem| problem.at(&checkpoint.path))
+    let vocab = |hidden| embedding_rows(&checkpoint.tensors, hidden);
+    let built = read(checkpoint, vocab).and_then(|(architecture, config)| {
+        if let Some(name) = checkpoint.unused.first() {
+            return Err(Problem::Unused { name: name.clone() });
+        }
+        let weights = Weights::new(&checkpoint.tensors).rotated_in(config.rotation_block);
+        let mut graph = Graph::default();
+        (architecture.build)(&mut graph, &config, &weights)?;
+        weights.unused(&graph, config.layers).next().map_or(Ok(()), Err)?;
+        Ok(Model { graph, config })
+    });
+    built.map_err(|problem| problem.at(&checkpoint.path))
 }
 
-fn build_model(checkpoint: &Checkpoint) -> Result<Model, Problem> {
+/// Everything because of which no graph can be built, in the order of the data flow; what is wrong with the weights that a
+/// checkpoint holds as broken goes without saying.
+pub fn problems(checkpoint: &Checkpoint) -> Vec<Error> {
+    let survey = Survey { known: checkpoint.broken.names.clone(), ..Survey::default() };
+    // Without an embedding, the head or the keys may say how many tokens there are.
+    let vocab = |hidden| {
+        let head = checkpoint.tensors.get("head").map(|head| head.shape().rows());
+        let said = || checkpoint.metadata.usize("vocab_size").ok();
+        Ok(embedding_rows(&checkpoint.tensors, hidden).ok().or(head).or_else(said).unwrap_or(1))
+    };
+    let built = read(checkpoint, vocab).and_then(|(architecture, config)| {
+        let weights = Weights::new(&checkpoint.tensors).rotated_in(config.rotation_block).surveyed(&survey);
+        let mut graph = Graph::default();
+        (architecture.build)(&mut graph, &config, &weights)?;
+        Ok(weights.unused(&graph, config.layers).collect())
+    });
+    let unknown = checkpoint.unused.iter().map(|name| Problem::Unused { name: name.clone() });
+    let mut problems: Vec<_> = survey.found.take();
+    problems.extend(unknown);
+    problems.extend(built.unwrap_or_else(|problem| vec![problem]));
+    problems.into_iter().map(|problem| problem.at(&checkpoint.path)).collect()
+}
+
+/// The architecture of a checkpoint and its hyperparameters.
+fn read(
+    checkpoint: &Checkpoint,
+    vocab: impl FnOnce(usize) -> Result<usize, Problem>,
+) -> Result<(&'static Architecture, Config), Problem> {
     let name = checkpoint.architecture.as_str();
     let architecture = ARCHITECTURES.iter().find(|a| a.names.contains(&name));
     let architecture =
         architecture.ok_or_else(|| Problem::Architecture { found: name.into(), known: known() })?;
-    if let Some(name) = checkpoint.unused.first() {
-        return Err(Problem::Unused { name: name.clone() });
-    }
-    let config = Config::read(checkpoint, &architecture.defaults)?;
-    let weights = Weights::new(&checkpoint.tensors).rotated_in(config.rotation_block);
-    let mut graph = Graph::default();
-    (architecture.build)(&mut graph, &config, &weights)?;
-    weights.all_used(&graph, config.layers)?;
-    Ok(Model { graph, config })
+    Ok((architecture, Config::read(checkpoint, &architecture.defaults, vocab)?))
 }
 
 /// The names of all architectures, sorted.

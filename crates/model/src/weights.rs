@@ -2,9 +2,12 @@
 
 use crate::Problem;
 use nibble_graph::{Graph, Linear, Rotation, Weight};
-use nibble_quant::Encoded;
-use nibble_tensor::Shape;
-use std::collections::{BTreeMap, BTreeSet};
+use nibble_quant::{Codec, Encoded, Kind, Spec};
+use nibble_tensor::{Bytes, Shape};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// The tensors of a checkpoint, or those of one of its layers.
 #[derive(Clone, Debug)]
@@ -12,17 +15,54 @@ pub struct Weights<'a> {
     tensors: &'a BTreeMap<String, Encoded>,
     prefix: String,
     rotation_block: usize,
+    survey: Option<&'a Survey>,
+}
+
+/// What is wrong with weights, when all of it is to be known: whoever asks for a wrong one gets an empty one of the right
+/// shape and goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// Weights that are known to be wrong.
+    pub known: BTreeSet<String>,
+    /// What else is.
+    pub found: RefCell<Vec<Problem>>,
+}
+
+/// An encoding of no bytes, whose numbers are all 0.
+struct Absent;
+
+impl Codec for Absent {
+    fn spec(&self) -> &'static Spec {
+        &Spec { name: "absent", block_len: 1, block_bytes: 0, gguf: None }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Float
+    }
+
+    fn decode(&self, _block: &[u8], out: &mut [f32]) {
+        out.fill(0.0);
+    }
+
+    fn decode_row(&self, _row: &[u8], out: &mut [f32]) {
+        out.fill(0.0);
+    }
 }
 
 impl<'a> Weights<'a> {
     /// All tensors.
     pub fn new(tensors: &'a BTreeMap<String, Encoded>) -> Self {
-        Self { tensors, prefix: String::new(), rotation_block: 1 }
+        Self { tensors, prefix: String::new(), rotation_block: 1, survey: None }
     }
 
     /// The block of the Hadamard transform that rotated matrices are in.
     pub fn rotated_in(self, block: usize) -> Self {
         Self { rotation_block: block, ..self }
+    }
+
+    /// The same, with problems told to `survey`.
+    pub(crate) fn surveyed(self, survey: &'a Survey) -> Self {
+        Self { survey: Some(survey), ..self }
     }
 
     /// The tensors of one layer, whose names then go without `layer.N.`.
@@ -46,13 +86,33 @@ impl<'a> Weights<'a> {
     pub fn get<const N: usize>(&self, name: &str, shape: [usize; N]) -> Result<Weight, Problem> {
         let full = format!("{}{name}", self.prefix);
         let Some(data) = self.find(name) else {
-            return Err(Problem::MissingTensor { name: full, expected: format!("{shape:?}") });
+            let problem = Problem::MissingTensor { name: full.clone(), expected: format!("{shape:?}") };
+            return self.stand_in(full, &shape, problem);
         };
         if data.shape().dims() != shape {
             let (expected, found) = (format!("{shape:?}"), data.shape().to_string());
-            return Err(Problem::Shape { name: full, expected, found });
+            let problem = Problem::Shape { name: full.clone(), expected, found };
+            return self.stand_in(full, &shape, problem);
         }
         Ok(Weight::new(full, data.clone()))
+    }
+
+    /// An empty weight, once the survey knows of the problem.
+    ///
+    /// # Errors
+    /// The problem, if there is no survey.
+    fn stand_in(&self, name: String, shape: &[usize], problem: Problem) -> Result<Weight, Problem> {
+        let data = Shape::new(shape).filter(|shape| shape.elements() > 0);
+        let data = data.and_then(|shape| Encoded::new(&name, shape, &Absent, Bytes::new()).ok());
+        let (Some(survey), Some(data)) = (self.survey, data) else { return Err(problem) };
+        // What belongs to a weight that is known to be wrong is not wrong once more.
+        let belongs = |known: &String| {
+            name.strip_prefix(known.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if !survey.known.iter().any(belongs) {
+            survey.found.borrow_mut().push(problem);
+        }
+        Ok(Weight::new(name, data))
     }
 
     /// A matrix `[n, k]` with everything beside it: `.order` `[K']`, `.rotate` `[K']`, `.part.N` `[n, Ki]` instead of the
@@ -62,6 +122,13 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// [`Problem::MissingTensor`], [`Problem::Shape`]
     pub fn linear(&self, name: &str, [n, k]: [usize; 2]) -> Result<Linear, Problem> {
+        self.whole_linear(name, [n, k]).or_else(|problem| {
+            let matrix = self.stand_in(format!("{}{name}", self.prefix), &[n, k], problem)?;
+            Ok(Linear { parts: vec![matrix], ..Linear::default() })
+        })
+    }
+
+    fn whole_linear(&self, name: &str, [n, k]: [usize; 2]) -> Result<Linear, Problem> {
         let length = |w: &Weight| w.data.shape().elements();
         let order = self.any_vector(&format!("{name}.order"))?;
         let wide = self.find(&format!("{name}.rotate")).map_or(k, |gain| gain.shape().elements());
@@ -158,18 +225,19 @@ impl<'a> Weights<'a> {
         Ok(Some(self.get(name, [len])?.data.decode()))
     }
 
-    /// Checks that no tensor of the model proper is left over: those of its layers, the embedding, the last norm and
-    /// the head. Others (a draft head behind the last layer, say) do not change what the graph computes.
-    pub(crate) fn all_used(&self, graph: &Graph, layers: usize) -> Result<(), Problem> {
+    /// The tensors of the model proper that are left over: those of its layers, the embedding, the last norm and the head.
+    /// Others (a draft head behind the last layer, say) do not change what the graph computes.
+    pub(crate) fn unused(&self, graph: &Graph, layers: usize) -> impl Iterator<Item = Problem> {
         let used: BTreeSet<&str> = graph.weights.iter().map(|w| w.name.as_str()).collect();
-        let counts = |name: &str| match name.strip_prefix("layer.").and_then(|rest| rest.split_once('.')) {
+        let counts = move |name: &str| match name.strip_prefix("layer.").and_then(|rest| rest.split_once('.'))
+        {
             Some((layer, _)) => layer.parse().is_ok_and(|layer: usize| layer < layers),
             None => {
                 ["embed", "norm", "head"].iter().any(|&n| name == n || name.starts_with(&format!("{n}.")))
             }
         };
-        let left = self.tensors.keys().find(|name| counts(name) && !used.contains(name.as_str()));
-        left.map_or(Ok(()), |name| Err(Problem::Unused { name: name.clone() }))
+        let left = self.tensors.keys().filter(move |name| counts(name) && !used.contains(name.as_str()));
+        left.map(|name| Problem::Unused { name: name.clone() })
     }
 }
 

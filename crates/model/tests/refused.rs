@@ -3,7 +3,10 @@
 
 use nibble_format::{Checkpoint, safetensors::SafetensorsFile};
 use nibble_quant::Registry;
-use nibble_testkit::{Rng, TempDir, golden};
+use nibble_testkit::{
+    Rng, TempDir, golden,
+    pack::{Tensor, safetensors},
+};
 use serde_json::{Value as Json, json};
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -11,7 +14,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 #[derive(Clone)]
 struct Directory {
     config: Json,
-    tensors: Vec<(String, String, Vec<usize>, Vec<u8>)>,
+    tensors: Vec<Tensor>,
 }
 
 impl Directory {
@@ -19,21 +22,14 @@ impl Directory {
         let weights = path.join("model.safetensors");
         let file = SafetensorsFile::parse(fs::read(&weights).unwrap().into(), &weights).unwrap();
         let tensor = |(name, info): (&String, &nibble_format::safetensors::TensorInfo)| {
-            (name.clone(), info.dtype.clone(), info.shape.clone(), file.raw(info).to_vec())
+            Tensor::new(name, &info.dtype, &info.shape, file.raw(info).to_vec())
         };
         let config = serde_json::from_slice(&fs::read(path.join("config.json")).unwrap()).unwrap();
         Self { config, tensors: file.tensors.iter().map(tensor).collect() }
     }
 
     fn file(&self) -> Vec<u8> {
-        let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
-        for (name, dtype, shape, bytes) in &self.tensors {
-            let offsets = [data.len(), data.len() + bytes.len()];
-            head.insert(name.clone(), json!({"dtype": dtype, "shape": shape, "data_offsets": offsets}));
-            data.extend(bytes);
-        }
-        let head = Json::Object(head).to_string();
-        [&(head.len() as u64).to_le_bytes(), head.as_bytes(), &data].concat()
+        safetensors(&self.tensors)
     }
 
     /// The numbers of the matrices that a model is built from, or why none is.
@@ -69,7 +65,7 @@ fn a_directory_without_one_of_its_tensors_is_refused() {
     let cases = each("missing", |name, directory, dir| {
         for index in 0..directory.tensors.len() {
             let mut changed = directory.clone();
-            let (missing, ..) = changed.tensors.remove(index);
+            let missing = changed.tensors.remove(index).name;
             let built = changed.open(dir);
             let Err(message) = built else {
                 // Groups in order need no list of them.
@@ -97,7 +93,7 @@ fn a_tensor_of_another_shape_is_refused() {
         let mut cases = 0;
         for index in 0..directory.tensors.len() {
             let mut changed = directory.clone();
-            let (tensor, _, shape, _) = &mut changed.tensors[index];
+            let Tensor { name: tensor, dims: shape, .. } = &mut changed.tensors[index];
             let tensor = tensor.clone();
             // The same bytes, with the dimensions the other way round, or in two.
             match shape[..] {
@@ -114,6 +110,81 @@ fn a_tensor_of_another_shape_is_refused() {
         cases
     });
     assert!(cases > 200, "{cases}");
+}
+
+/// Everything that is wrong, as `nibble inspect` lists it.
+fn problems(dir: &TempDir) -> Vec<String> {
+    let options = nibble_format::OpenOptions { keep_broken: true, ..Default::default() };
+    match nibble_format::open_with(dir.path(), &Registry::default(), &options) {
+        Ok(checkpoint) => {
+            let broken = checkpoint.broken.errors.iter().map(ToString::to_string);
+            broken.chain(nibble_model::problems(&checkpoint).iter().map(ToString::to_string)).collect()
+        }
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+#[test]
+fn all_that_is_missing_or_of_another_shape_is_listed_once() {
+    let cases = each("listed", |name, directory, dir| {
+        directory.open(dir).unwrap();
+        assert_eq!(problems(dir), Vec::<String>::new(), "{name}");
+        // Gone: a norm, all of v, one tensor of down. Of another shape: one of gate's, a norm.
+        let mut changed = directory.clone();
+        changed.tensors.retain(|t| !t.name.contains("input_layernorm") && !t.name.contains("v_proj"));
+        let needed = |t: &Tensor| t.name.contains("down_proj") && !t.name.ends_with("g_idx");
+        let down = changed.tensors.iter().position(needed).unwrap();
+        let down = changed.tensors.remove(down).name;
+        let gate = changed.tensors.iter_mut().find(|t| t.name.contains("gate_proj") && t.dims.len() > 1);
+        let gate = gate.map(|t| {
+            t.dims.reverse();
+            t.name.clone()
+        });
+        let norm = changed.tensors.iter_mut().find(|t| t.name == "model.norm.weight").unwrap();
+        norm.dims = vec![2, norm.dims[0] / 2];
+        let first = changed.open(dir).unwrap_err();
+        let found = problems(dir);
+        let place = format!("{}: ", dir.path().display());
+        let about = |what: &[&str]| {
+            let says = |p: &&String| what.iter().any(|what| p[place.len()..].contains(what));
+            let count = found.iter().filter(says).count();
+            assert_eq!(count, 1, "{name} ({down}, {gate:?}): {what:?} in {found:#?}");
+        };
+        about(&["attn.norm"]);
+        about(&["attn.v", "v_proj"]);
+        about(&["ffn.down", "down_proj"]);
+        about(&["ffn.gate", "gate_proj"]);
+        about(&["`norm`"]);
+        assert_eq!(found.len(), 5, "{name}: {found:#?}");
+        assert!(found.contains(&first), "{name}: {first} is not among {found:#?}");
+        found.iter().for_each(|problem| check_sentence(problem, dir));
+        found.len()
+    });
+    assert!(cases > 150, "{cases}");
+}
+
+#[test]
+fn a_missing_shard_and_what_it_held_are_one_problem_and_others_are_listed_beside_it() {
+    let model = nibble_testkit::workspace_root().join("golden/models/qwen2-sharded");
+    let dir = TempDir::new("refused-shards");
+    for entry in fs::read_dir(&model).unwrap().map(|entry| entry.unwrap()) {
+        fs::copy(entry.path(), dir.file(entry.file_name().to_str().unwrap())).unwrap();
+    }
+    assert_eq!(problems(&dir), Vec::<String>::new());
+    fs::remove_file(dir.file("model-00002-of-00002.safetensors")).unwrap();
+    let mut index: Json =
+        serde_json::from_slice(&fs::read(dir.file("model.safetensors.index.json")).unwrap()).unwrap();
+    let map = index["weight_map"].as_object_mut().unwrap();
+    map.insert("model.layers.0.extra.weight".into(), "model-00001-of-00002.safetensors".into());
+    let first = map.iter().find(|(name, file)| {
+        name.contains("proj.weight") && file.as_str() == Some("model-00001-of-00002.safetensors")
+    });
+    let gone = first.unwrap().0.clone();
+    map.remove(&gone);
+    dir.write("model.safetensors.index.json", index.to_string());
+    let found = problems(&dir);
+    let says = |word: &str| found.iter().filter(|p| p.contains(word)).count();
+    assert_eq!((says("00002-of"), says("layers.0.extra"), found.len()), (1, 1, 3), "{gone}: {found:#?}");
 }
 
 #[test]
