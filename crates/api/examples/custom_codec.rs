@@ -1,7 +1,7 @@
-// An encoding of your own, from the file to the text: `cargo run --release -p nibble-api --example custom_codec`
-//
-// It is registered at run time; `quantize` writes the story model in it, `Model::open` reads that file, and the engine
-// answers. No kernel is needed: small integers and scales are what every device can multiply.
+//! An encoding of your own, from the file to the text: `cargo run --release -p nibble-api --example custom_codec`
+//!
+//! It is registered at run time; `quantize` writes the story model in it, `Model::open` reads that file, and the engine
+//! answers. No kernel is needed: small integers and scales are what every device can multiply.
 
 use nibble_api::{
     Codec, CodecKind, Encode, Event, Group, Kind, Model, Options, QuantizeOptions, Registry, Request, Spec,

@@ -477,7 +477,7 @@ fn tl1_and_tl2_are_refused_and_never_taken_for_the_types_whose_ids_they_have() {
     let Some(dir) = shared_dir() else { return };
     for (name, id, word) in [
         ("bitnet_tl1", 38, "TL1"),
-        ("bitnet_tl2", 39, "right after the tensor before"),
+        ("bitnet_tl2", 39, "expected data of 21760 bytes"),
         ("bitnet_tl2", 42, "tensor type 42 in blocks of 64 or of 128"),
     ] {
         let v = Vectors::read(&dir, name);

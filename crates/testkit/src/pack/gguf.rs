@@ -93,24 +93,22 @@ type Encoder = Box<dyn Fn(&Matrix) -> Vec<u8>>;
 fn encoder(codec: &'static dyn Codec) -> Encoder {
     let spec = codec.spec();
     let room = |m: &Matrix| vec![0; m.numbers.len() / spec.block_len * spec.block_bytes];
-    match codec.encoder() {
-        Some(encoder) => Box::new(move |m| {
+    if let Some((len, encode)) = grids::encoder(spec.name) {
+        return Box::new(move |m| {
             let mut out = room(m);
-            let row_bytes = out.len() / m.rows;
-            let rows = m.numbers.chunks_exact(m.columns).zip(out.chunks_exact_mut(row_bytes));
-            rows.for_each(|(row, out)| encoder.encode_row(row, None, out));
+            let blocks = m.numbers.chunks_exact(len).zip(out.chunks_exact_mut(spec.block_bytes));
+            blocks.for_each(|(numbers, block)| encode(numbers, block));
             out
-        }),
-        None => {
-            let (len, encode) = grids::encoder(spec.name).expect("an encoder for every type");
-            Box::new(move |m| {
-                let mut out = room(m);
-                let blocks = m.numbers.chunks_exact(len).zip(out.chunks_exact_mut(spec.block_bytes));
-                blocks.for_each(|(numbers, block)| encode(numbers, block));
-                out
-            })
-        }
+        });
     }
+    let encoder = codec.encoder().expect("an encoder for every type");
+    Box::new(move |m| {
+        let mut out = room(m);
+        let row_bytes = out.len() / m.rows;
+        let rows = m.numbers.chunks_exact(m.columns).zip(out.chunks_exact_mut(row_bytes));
+        rows.for_each(|(row, out)| encoder.encode_row(row, None, out));
+        out
+    })
 }
 
 /// The file with all matrices in a codec, under a tensor type.

@@ -1,4 +1,5 @@
-//! Encoders of the tensor types that have none to ship: grids, `q8_1`, `stq1_0`. They are quick and rough.
+//! Encoders of the tensor types that had none to ship: grids, `q8_1`, `stq1_0`. They are quick and rough, and stay as they
+//! are: what they write is pinned.
 
 use super::{half, largest};
 use half::f16;
