@@ -11,6 +11,7 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("gguf", &["golden/gguf"]),
     ("safetensors", &["golden/models/llama", "golden/models/qwen3", "golden/containers"]),
     ("directory", &[]),
+    ("packed", &[]),
     ("config_json", &["golden/models"]),
     ("tokenizer_json", &["golden", "crates/tokenizer/tests"]),
     ("template", &["crates/chat/tests"]),
