@@ -43,7 +43,7 @@ impl Builder<'_> {
 
     /// Where a result of that width goes rounded, if products alone read it, or a norm that only products read.
     pub(super) fn round_behind(&mut self, value: Value, width: usize) -> Option<Rounding> {
-        if !self.options.fuse || !width.is_multiple_of(BLOCK) {
+        if !self.options.fuse || !self.rounds() || !width.is_multiple_of(BLOCK) {
             return None;
         }
         let node = self.value(value);
