@@ -135,8 +135,12 @@ impl Twin for Product {
         if self.norm.is_some() {
             buffers.push(case.add_floats(&squares));
         }
-        // Results of a row, of one expert; results that are rounded come in blocks of 32.
-        let each = if self.round.is_some() { self.tile[1] + 32 } else { self.tile[1] + 3 };
+        // Results of a row, of one expert: more than a workgroup makes, and enough for the first products, of at most six.
+        // Results that are rounded come in blocks of 32.
+        let each = match self.round {
+            Some(_) => self.tile[1] + 32,
+            None => (self.tile[1] + 3).max(6 * self.products.len()),
+        };
         let experts = if self.choice == Choice::All { 1 } else { EXPERTS };
         // Some results belong to another part of the matrix, before this one.
         let skipped = if self.choice == Choice::All && self.round.is_none() { 5 } else { 0 };
@@ -227,5 +231,38 @@ impl Twin for Product {
         let grid = [each.div_ceil(self.tile[1]), down, 1];
         case.jobs.push(Job { shader: shader.clone(), buffers, words, grid });
         case
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shader::Source;
+
+    /// As many products as models stack, whatever a workgroup makes: wide subgroups leave few of them in one.
+    #[test]
+    fn a_case_has_results_for_every_product() {
+        for (products, per_group) in (1..=5).flat_map(|products| [1, 2, 4, 16].map(|n| (products, n))) {
+            let product = Product {
+                form: Form::F32,
+                input: Kind::Ragged,
+                tile: [1, per_group],
+                halves: 2,
+                gate: None,
+                products: vec![vec![]; products],
+                choice: Choice::All,
+                norm: None,
+                round: None,
+            };
+            let case = product.case(&Source::new("no kernel", 1).build(""));
+            let results = case.expected.iter().map(|expected| match expected {
+                Expected::Floats { numbers, .. } => {
+                    numbers.iter().filter(|&&x| x != f64::from(UNTOUCHED)).count()
+                }
+                _ => 0,
+            });
+            assert!(results.clone().all(|count| count > 0), "{products} products, {per_group} a workgroup");
+            assert!(results.sum::<usize>() >= 2 * per_group, "{products} products, {per_group} a workgroup");
+        }
     }
 }
