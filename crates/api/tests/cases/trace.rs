@@ -40,6 +40,9 @@ fn events(path: &Path) -> Vec<Event> {
     events
 }
 
+/// What opening a model and starting it takes.
+const LOAD: [&str; 5] = ["open and map", "build the graph", "read the tokenizer", "self-check", "compile"];
+
 /// A run of a tiny model that is traced from opening to its last token.
 fn traced(t: &tiny::Tiny, device: &str, path: &Path) {
     let trace = Trace::create(path).unwrap();
@@ -67,7 +70,7 @@ fn spans_lie_within_each_other_and_every_layer_and_step_is_there() {
             let of = |category| events.iter().filter(move |e: &&Event| e.category == category);
             let within = |inner: &Event, outer: &Event| outer.start <= inner.start && inner.end <= outer.end;
             let load: Vec<_> = of("load").map(|e| e.name.as_str()).collect();
-            assert_eq!(load, ["open and map", "build the graph", "read the tokenizer", "compile"], "{name}");
+            assert_eq!(load, LOAD, "{name}");
             let rows: Vec<_> =
                 of("step").map(|e| (&e.args["prefill_rows"], &e.args["decode_rows"])).collect();
             let rows: Vec<_> = rows.iter().map(|(p, d)| (p.as_u64().unwrap(), d.as_u64().unwrap())).collect();
