@@ -386,7 +386,9 @@ fn ternary_matrices_change_their_encoding_without_a_change_of_numbers() {
                 tensor.name
             );
         }
-        assert!(summary.warnings.is_empty(), "{to}: {:?}", summary.warnings);
+        // Nothing is said of numbers that are rounded twice; the model's own settings are another matter.
+        let of_settings = |warning: &String| warning.contains("other programs may not know these keys");
+        assert!(summary.warnings.iter().all(of_settings), "{to}: {:?}", summary.warnings);
         nibble_format::open(&output, &Registry::default()).unwrap();
     }
 }
