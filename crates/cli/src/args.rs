@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use nibble_api::{Activations, Error, Kind, KvType, Options, Registry, SamplerParams, Tuning};
 use std::{ffi::OsString, path::PathBuf};
 
@@ -368,6 +368,7 @@ pub struct PerplexityArgs {
 }
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("target").args(["to", "file_type"]).required(true)))]
 pub struct QuantizeArgs {
     /// A .gguf file or a model directory
     pub input: PathBuf,
@@ -375,17 +376,17 @@ pub struct QuantizeArgs {
     pub output: PathBuf,
     /// One encoding for all matrices, but at least 6 bits for the output: q8_0, q6_k, q5_k, q4_k, q4_0, ...; or mlx, a directory
     /// for MLX from one with safetensors
-    #[arg(long, value_name = "CODEC", required_unless_present = "file_type")]
+    #[arg(long, value_name = "CODEC")]
     pub to: Option<String>,
     /// A mix of encodings as llama.cpp makes it: q5_k_m, q4_k_m, q4_k_s, iq4_xs, q3_k_l, q2_k, ...
-    #[arg(long = "type", value_name = "TYPE", conflicts_with = "to")]
+    #[arg(long = "type", value_name = "TYPE")]
     pub file_type: Option<String>,
-    /// For `--to mlx`: bits of a code, 2, 3, 4, 5, 6 or 8
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    pub bits: u8,
-    /// For `--to mlx`: numbers under one scale, 32, 64 or 128
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub group_size: u8,
+    /// For `--to mlx`: bits of a code, 2, 3, 4, 5, 6 or 8 [default: 4]
+    #[arg(long, value_name = "N")]
+    pub bits: Option<u8>,
+    /// For `--to mlx`: numbers under one scale, 32, 64 or 128 [default: 64]
+    #[arg(long, value_name = "N")]
+    pub group_size: Option<u8>,
     /// Lines of `pattern = encoding` that go first: a regular expression found anywhere in a tensor's GGUF name; the first match
     /// counts
     #[arg(long, value_name = "FILE")]

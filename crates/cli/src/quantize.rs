@@ -58,18 +58,22 @@ pub fn run(args: &QuantizeArgs) -> Result<(), Error> {
 
 /// The settings of `--to mlx`, if it is there.
 fn mlx(args: &QuantizeArgs) -> Result<Option<MlxOptions>, Error> {
+    let refused = |what: &str| Err(Error::new(Kind::Usage, what));
     if args.to.as_deref() != Some("mlx") {
-        return Ok(None);
+        return match (args.bits, args.group_size) {
+            (None, None) => Ok(None),
+            _ => refused(
+                "--bits and --group-size: expected `--to mlx` with them, as other encodings have their own",
+            ),
+        };
     }
-    match (&args.rules, &args.imatrix) {
-        (None, None) => {
-            Ok(Some(MlxOptions { bits: usize::from(args.bits), group: usize::from(args.group_size) }))
-        }
-        _ => {
-            let what = "--to mlx: expected no --rules and no --imatrix, as MLX rounds all matrices alike and looks at no weights";
-            Err(Error::new(Kind::Usage, what))
-        }
+    if args.rules.is_some() || args.imatrix.is_some() {
+        return refused(
+            "--to mlx: expected no --rules and no --imatrix, as MLX rounds all matrices alike and looks at no weights",
+        );
     }
+    let or = |n: Option<u8>, usual| n.map_or(usual, usize::from);
+    Ok(Some(MlxOptions { bits: or(args.bits, 4), group: or(args.group_size, 64) }))
 }
 
 /// A line for each tensor, with what its rounding cost.

@@ -86,7 +86,14 @@ fn a_failed_command_leaves_no_output() {
     let model = scratch.file("m.gguf");
     let out = scratch.file("out");
     fs::write(&out, "old").unwrap();
-    for text in ["logits MODEL --tokens 99999 --out", "quantize MODEL --to nothing --force"] {
+    for text in [
+        "logits MODEL --tokens 99999 --out",
+        "quantize MODEL --to nothing --force",
+        "quantize MODEL --force",
+        "quantize MODEL --to q4_0 --type q4_k_m --force",
+        "quantize MODEL --to q4_0 --bits 3 --force",
+        "quantize MODEL --to mlx --bits 3 --rules RULES --force",
+    ] {
         let output = nibble().args(args(text, &model)).arg(&out).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{text}: {}", stderr(&output));
         assert_eq!(fs::read_to_string(&out).unwrap(), "old");

@@ -221,6 +221,7 @@ fn records(bytes: &[u8]) -> VecDeque<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nibble_testkit::TempDir;
 
     const PIECES: [&str; 4] = ["head", "first piece", "", "the third"];
 
@@ -249,29 +250,23 @@ mod tests {
         there
     }
 
-    fn scratch(name: &str) -> (PathBuf, PathBuf) {
-        let dir = std::env::temp_dir().join(format!("nibble-partial-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let file = dir.join("out");
-        (dir, file)
-    }
-
     #[test]
     fn work_goes_on_behind_the_last_whole_piece() {
-        let (dir, path) = scratch("goes-on");
+        let dir = TempDir::new("partial-goes-on");
+        let path = dir.file("out");
         fs::write(&path, "old").unwrap();
         assert!(write(&path, &PIECES, 2).is_empty());
         assert_eq!(write(&path, &PIECES, 1), ["a note on head", "a note on first piece"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(write(&path, &PIECES, 9).len(), 3);
         assert_eq!(fs::read_to_string(&path).unwrap(), PIECES.concat());
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
-        fs::remove_dir_all(dir).unwrap();
+        assert_eq!(dir.names().len(), 1, "nothing is left beside it");
     }
 
     #[test]
     fn what_was_made_from_something_else_or_is_damaged_is_made_again() {
-        let (dir, path) = scratch("changed");
+        let dir = TempDir::new("partial-changed");
+        let path = dir.file("out");
         let partial = with_ending(&path, ".partial");
         let journal = with_ending(&path, ".partial.journal");
         let other = ["head", "another piece", "", "the third"];
@@ -302,28 +297,27 @@ mod tests {
             assert_eq!(write(&path, pieces, 9).len(), kept);
             assert_eq!(fs::read_to_string(&path).unwrap(), pieces.concat());
         }
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn a_file_of_someone_else_is_not_touched() {
-        let (dir, path) = scratch("foreign");
+        let dir = TempDir::new("partial-foreign");
+        let path = dir.file("out");
         let foreign = with_ending(&path, ".partial");
         fs::write(&foreign, "half of a download").unwrap();
         let error = Partial::open(&path).err().unwrap().to_string();
         assert!(error.contains("out.partial: is there already, without a journal"), "{error}");
         assert_eq!(fs::read_to_string(&foreign).unwrap(), "half of a download");
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn two_writers_of_one_file_are_kept_apart() {
-        let (dir, path) = scratch("locked");
+        let dir = TempDir::new("partial-locked");
+        let path = dir.file("out");
         let first = Partial::open(&path).unwrap();
         let error = Partial::open(&path).err().unwrap().to_string();
         assert!(error.contains("being written by another process"), "{error}");
         first.discard();
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
-        fs::remove_dir_all(dir).unwrap();
+        assert_eq!(dir.names().len(), 0);
     }
 }

@@ -138,11 +138,9 @@ return fma(v, turn.x, select(o, -o, first) * turn.y);
     )
 }
 
-/// Writes the rows of a step into their pages as they are; with `turn`, turns keys, and queries too. Bindings: step rows, sequences,
-/// pages, k, v, keys, values, then the table of turns, q, turned q. Grid: blocks of 64 words of a row (keys, values, then
-/// numbers of queries), rows.
-pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
-    let mut s = Source::new("kv_write", 64);
+/// Declares what every kernel that writes rows into their pages reads and writes, up to the table of turns; returns statements that
+/// come after `place`, the row of the step.
+pub fn declare(s: &mut Source, turn: Option<&Turn>) -> String {
     s.read("step", "vec4<u32>");
     s.read("sequences", "vec4<u32>");
     s.read("pages", "u32");
@@ -150,12 +148,23 @@ pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
     s.read("v", "f32");
     s.write("keys", "u32");
     s.write("values", "u32");
+    let Some(turn) = turn else { return String::new() };
+    s.read("turns", "vec2<f32>");
+    s.item("var<private> turn_row: u32;");
+    format!("turn_row = {};\n", if turn.by_row { "group.y" } else { "place.y" })
+}
+
+/// Writes the rows of a step into their pages as they are; with `turn`, turns keys, and queries too. Bindings: step rows, sequences,
+/// pages, k, v, keys, values, then the table of turns, q, turned q. Grid: blocks of 64 words of a row (keys, values, then
+/// numbers of queries), rows.
+pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
+    let mut s = Source::new("kv_write", 64);
+    let prepare = declare(&mut s, turn);
     let KvLayer { kv_heads, key_dim, value_dim } = bank.layer;
     let ([key, value], [key_page, value_page]) = (bank.row_words(), bank.page_words());
     let (unit, per_word) = (bank.unit(), bank.per_word);
     s.item("fn plain_v(base: u32, d: u32) -> f32 { return v[base + d]; }");
     let mut queries = String::new();
-    let mut prepare = String::new();
     let all = (key + value) as usize * kv_heads;
     let (keys, values) = match turn {
         None => {
@@ -163,13 +172,10 @@ pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
             (bank.word("plain_k", key_dim), bank.word("plain_v", value_dim))
         }
         Some(turn) => {
-            s.read("turns", "vec2<f32>");
             s.read("q", "f32");
             s.write("turned", "f32");
-            s.item("var<private> turn_row: u32;");
             s.item(&turned("k", turn));
             s.item(&turned("q", turn));
-            prepare = format!("turn_row = {};\n", if turn.by_row { "group.y" } else { "place.y" });
             let width = turn.heads * key_dim;
             queries = format!(
                 "if n >= {all}u {{

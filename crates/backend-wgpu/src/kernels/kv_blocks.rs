@@ -4,7 +4,7 @@
 //! ones). Behind the codes of a head's 64 positions are its scales, `[pairs of blocks][64 positions]`, two halves in a word.
 //! Heads of q4_0 are turned by a Hadamard transform first, and so are queries; what attention yields is turned back.
 
-use super::kv::{Bank, PAGE, Turn, turned};
+use super::kv::{Bank, PAGE, Turn, declare, turned};
 use crate::shader::{Shader, Source};
 use nibble_backend::KvType;
 use nibble_graph::KvLayer;
@@ -66,19 +66,7 @@ workgroupBarrier();
 pub fn write(bank: &Bank, turn: Option<&Turn>, heads: usize) -> Shader {
     let KvLayer { kv_heads, key_dim, value_dim } = bank.layer;
     let mut s = Source::new("kv_write_blocks", THREADS);
-    s.read("step", "vec4<u32>");
-    s.read("sequences", "vec4<u32>");
-    s.read("pages", "u32");
-    s.read("k", "f32");
-    s.read("v", "f32");
-    s.write("keys", "u32");
-    s.write("values", "u32");
-    let mut prepare = "";
-    if let Some(turn) = turn {
-        s.read("turns", "vec2<f32>");
-        s.item("var<private> turn_row: u32;");
-        prepare = if turn.by_row { "turn_row = group.y;\n" } else { "turn_row = place.y;\n" };
-    }
+    let prepare = declare(&mut s, turn);
     let queries = turn.is_some() || bank.rotates();
     if queries {
         s.read("q", "f32");
