@@ -54,7 +54,8 @@ pub fn run() -> Result<(), String> {
 
 /// `NIBBLE_TEST_DATA`, or a folder in cargo's target folder.
 fn data_dir() -> PathBuf {
-    std::env::var_os("NIBBLE_TEST_DATA").map_or_else(|| root().join("target/test-data"), PathBuf::from)
+    let given = std::env::var_os("NIBBLE_TEST_DATA").filter(|folder| !folder.is_empty());
+    given.map_or_else(|| root().join("target/test-data"), PathBuf::from)
 }
 
 fn models(data: &Path) -> Result<(), String> {

@@ -35,7 +35,7 @@ pub fn workspace_root() -> &'static Path {
 
 /// The folder of downloaded test data (`NIBBLE_TEST_DATA`, or `target/test-data`), which `cargo xtask fetch` fills.
 pub fn test_data_dir() -> PathBuf {
-    match std::env::var_os("NIBBLE_TEST_DATA") {
+    match std::env::var_os("NIBBLE_TEST_DATA").filter(|folder| !folder.is_empty()) {
         Some(dir) => PathBuf::from(dir),
         None => workspace_root().join("target/test-data"),
     }
