@@ -460,7 +460,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "STEPS,TIMES", num_args = 0..=1, default_missing_value = "10000,200", value_parser = pair,
         conflicts_with_all = ["cold", "against", "csv", "html", "limits", "gpu_modes", "prompt", "generate", "batch", "depth"])]
     pub soak: Option<[usize; 2]>,
-    /// Run others in turns on the same file: llama.cpp, ik_llama.cpp=FOLDER, mlx-lm=PYTHON
+    /// Run others in turns on the same file: llama.cpp, ik_llama.cpp=FOLDER, openvino=PYTHON, mlx-lm=PYTHON
     #[arg(long, value_name = "PEER[=PATH]", value_delimiter = ',')]
     pub against: Vec<String>,
     /// Further arguments for one of them; may be repeated

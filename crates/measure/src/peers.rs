@@ -7,6 +7,8 @@ mod ik_llama_cpp;
 mod llama_bench;
 mod llama_cpp;
 mod mlx_lm;
+mod openvino;
+mod python;
 
 use crate::case::Case;
 use nibble_api::KvType;
@@ -16,7 +18,8 @@ use std::{
 };
 
 /// Every peer.
-pub static PEERS: &[&dyn Peer] = &[&llama_cpp::LlamaCpp, &ik_llama_cpp::IkLlamaCpp, &mlx_lm::MlxLm];
+pub static PEERS: &[&dyn Peer] = 
+    &[&llama_cpp::LlamaCpp, &ik_llama_cpp::IkLlamaCpp, &openvino::OpenVino, &mlx_lm::MlxLm];
 
 /// A program that runs models.
 pub trait Peer: Sync {

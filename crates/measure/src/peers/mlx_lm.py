@@ -1,5 +1,5 @@
 # Measures one row with mlx-lm and prints one JSON object.
-# Arguments: model directory, task, tokens, depth, whether to warm up.
+# Arguments: model directory, task, tokens, depth, sequences (1), whether to warm up, threads (not used).
 import json
 import random
 import sys
@@ -9,7 +9,8 @@ import mlx.core as mx
 import mlx_lm
 from mlx_lm.generate import generate_step
 
-path, task, tokens, depth, warmup = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
+path, task = sys.argv[1:3]
+tokens, depth, _, warmup, _ = map(int, sys.argv[3:8])
 model, tokenizer = mlx_lm.load(path)
 draws = random.Random(1)
 
