@@ -97,6 +97,11 @@ fn open_cpu(options: &DeviceOptions) -> Result<Box<dyn Backend>, Error> {
     Ok(Box::new(Cpu::new(CpuOptions { threads: options.threads, isa, ..CpuOptions::default() })))
 }
 
+/// The CPU.
+pub(crate) fn cpu(options: &DeviceOptions) -> Result<Box<dyn Backend>, Error> {
+    open_cpu(options)
+}
+
 /// The kinds of device that `name` may mean, the preferred one first: for `auto` those that this machine has and that
 /// are meant for it.
 pub(crate) fn candidates(name: &str) -> Result<Vec<&'static BackendEntry>, Error> {

@@ -43,13 +43,14 @@ mod device;
 mod error;
 mod model;
 mod quantize;
+mod split;
 mod trace;
 mod vocab;
 
 pub use builtin::builtin_bytes;
 pub use device::{BACKENDS, BackendEntry, DeviceOptions, Found, present};
 pub use error::{Error, Kind, Remedy};
-pub use model::{Model, OpenOptions, Options, problems};
+pub use model::{Model, OpenOptions, Options, Placed, problems};
 pub use quantize::{
     Errors, Importance, Inputs, MlxOptions, Note, Progress, QuantizeOptions, Summary, Target, TensorReport,
     quantize, quantize_to_mlx,

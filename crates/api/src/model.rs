@@ -3,7 +3,9 @@
 use crate::{
     DeviceOptions, Error, Kind, Remedy, builtin,
     check::{self, Checked},
-    device, vocab,
+    device,
+    split::{Budget, Pair},
+    vocab,
 };
 use nibble_backend::{Activations, Backend, KvType, Limits, Memory, PAGE_LEN, Plan, Tracer, timed};
 use nibble_backend_wgpu::{Cache, Tuning};
@@ -44,6 +46,9 @@ pub struct Options {
     pub gpu: Option<String>,
     /// Whether an answer may not depend on what shares the device; always so on the CPU.
     pub strict: bool,
+    /// Layers on the GPU, from the last one back, where the device is one: 0 takes the CPU, as many as the model has take the GPU
+    /// alone; as many as fit if `None`.
+    pub gpu_layers: Option<usize>,
     /// How work is handed to the device, one of [`Plan::modes`]; as it is fastest if `None`.
     pub mode: Option<String>,
     /// Tokens that prompt and answer of one sequence may have; the model's own, at most 4096, if `None`.
@@ -112,6 +117,7 @@ impl Default for Options {
             threads: None,
             isa: None,
             gpu: None,
+            gpu_layers: None,
             strict: false,
             mode: None,
             context: None,
@@ -129,6 +135,14 @@ impl Default for Options {
             warn: None,
         }
     }
+}
+
+/// A backend that a model fits.
+pub struct Placed {
+    /// The backend.
+    pub backend: Box<dyn Backend>,
+    /// Which layers are where, and their bytes, if more than one device shares them.
+    pub note: Option<String>,
 }
 
 /// A model that is open: its weights are mapped, its computation is known, nothing is reserved yet.
@@ -201,8 +215,16 @@ impl Model {
     /// The backend that `options` names; for `auto` the first one that the model fits.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if this build or this machine has none of that name.
+    /// As [`Self::place`].
     pub fn backend(&self, options: &Options) -> Result<Box<dyn Backend>, Error> {
+        Ok(self.place(options)?.backend)
+    }
+
+    /// [`Self::backend`], with what there is to say of it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] if this build or this machine has none of that name; [`Kind::Fit`] if so many layers do not fit on the GPU.
+    pub fn place(&self, options: &Options) -> Result<Placed, Error> {
         let how = DeviceOptions {
             threads: options.threads,
             isa: options.isa.clone(),
@@ -212,16 +234,80 @@ impl Model {
             tuning: options.tuning,
         };
         let candidates = device::candidates(&options.device)?;
-        let limits = self.limits(options);
+        if options.gpu_layers == Some(0) && ["auto", "gpu"].contains(&options.device.as_str()) {
+            return Ok(Placed { backend: device::cpu(&how)?, note: None });
+        }
         let (last, others) = candidates.split_last().expect("every machine has a CPU");
         for candidate in others {
             let Ok(backend) = (candidate.open)(&how) else { continue };
-            let fits = |memory: Memory| check_budget(&memory, &limits, available(&*backend, options)).is_ok();
-            if backend.memory(&self.graph, &limits).is_ok_and(fits) {
-                return Ok(backend);
+            match candidate.name {
+                "gpu" => {
+                    if let Some(placed) = self.share(backend, || device::cpu(&how), options)? {
+                        return Ok(placed);
+                    }
+                }
+                _ if self.fits(&*backend, options) => return Ok(Placed { backend, note: None }),
+                _ => {}
             }
         }
-        (last.open)(&how)
+        if last.name == "gpu" {
+            let open = || (last.open)(&how);
+            // What does not fit at all is refused with figures, later.
+            return match self.share(open()?, || device::cpu(&how), options)? {
+                Some(placed) => Ok(placed),
+                None => Ok(Placed { backend: open()?, note: None }),
+            };
+        }
+        if let Some(wanted) = options.gpu_layers.filter(|&wanted| wanted > 0) {
+            let what = format!("GPU layers: {wanted} are wanted, but `{}` finds no GPU", options.device);
+            return Err(Error::new(Kind::Usage, format!("{what}; `nibble devices` lists what there is")));
+        }
+        Ok(Placed { backend: (last.open)(&how)?, note: None })
+    }
+
+    fn fits(&self, backend: &dyn Backend, options: &Options) -> bool {
+        let limits = self.limits(options);
+        let fits = |memory: Memory| check_budget(&memory, &limits, available(backend, options)).is_ok();
+        backend.memory(&self.graph, &limits).is_ok_and(fits)
+    }
+
+    /// Layers on a GPU, and the others on the CPU: `None` if not even one fits.
+    pub(crate) fn share(
+        &self,
+        gpu: Box<dyn Backend>,
+        cpu: impl FnOnce() -> Result<Box<dyn Backend>, Error>,
+        options: &Options,
+    ) -> Result<Option<Placed>, Error> {
+        let (layers, wanted) = (self.graph.layers(), options.gpu_layers);
+        if wanted.is_some_and(|n| n >= layers) || (wanted.is_none() && self.fits(&*gpu, options)) {
+            return Ok(Some(Placed { backend: gpu, note: None }));
+        }
+        let limits = self.limits(options);
+        let cpu = cpu()?;
+        let each = [cpu.available_memory(), gpu.available_memory()];
+        let budget = Budget { total: options.memory_budget, each };
+        let mut pair = Pair { first: cpu, second: gpu, border: 0 };
+        let most = pair.fill(&self.graph, &limits, &budget)?;
+        let fitting = if most.is_some() { layers - pair.border } else { 0 };
+        let memories = match (wanted, most) {
+            (None, None) => return Ok(None),
+            (None, Some(memories)) => memories,
+            (Some(wanted), _) => {
+                pair.border = layers - wanted;
+                let memories = pair.memories(&self.graph, &limits)?;
+                if wanted > fitting {
+                    let mib = memories[1].own().div_ceil(1 << 20);
+                    let what = format!(
+                        "GPU layers: {wanted} of {layers} need {mib} MiB on {}, where {fitting} fit at most",
+                        pair.second.describe()
+                    );
+                    return Err(Error::new(Kind::Fit, what).with(Remedy::Memory));
+                }
+                memories
+            }
+        };
+        let note = Some(pair.note(layers, &memories));
+        Ok(Some(Placed { backend: Box::new(pair), note }))
     }
 
     /// What a plan for `options` must hold.
@@ -255,17 +341,30 @@ impl Model {
         self.start_graph(&self.graph, options)
     }
 
+    /// As [`Self::start`], on a backend that was placed before.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_on(&self, placed: Placed, options: &Options) -> Result<Engine, Error> {
+        let plan = self.plan_on(placed, &self.graph, options)?;
+        Ok(self.engine(plan, &self.graph, options))
+    }
+
     /// As [`Self::start`], for a graph made from the model's own: one that is tapped, say.
     ///
     /// # Errors
     /// As [`Self::start`].
     pub fn start_graph(&self, graph: &Graph, options: &Options) -> Result<Engine, Error> {
         let plan = self.plan(graph, options)?;
+        Ok(self.engine(plan, graph, options))
+    }
+
+    fn engine(&self, plan: Box<dyn Plan>, graph: &Graph, options: &Options) -> Engine {
         let mut engine = Engine::new(plan, graph, self.tokenizer.clone(), options.prefill_chunk);
         if let Some(tracer) = &options.tracer {
             engine.trace(Arc::clone(tracer));
         }
-        Ok(engine)
+        engine
     }
 
     /// What [`Self::start_graph`] builds its engine on, for callers who put something between.
@@ -273,7 +372,11 @@ impl Model {
     /// # Errors
     /// As [`Self::start`].
     pub fn plan(&self, graph: &Graph, options: &Options) -> Result<Box<dyn Plan>, Error> {
-        let (backend, limits) = (self.backend(options)?, self.limits(options));
+        self.plan_on(self.place(options)?, graph, options)
+    }
+
+    fn plan_on(&self, placed: Placed, graph: &Graph, options: &Options) -> Result<Box<dyn Plan>, Error> {
+        let (backend, limits) = (placed.backend, self.limits(options));
         let tapped = options.check.then(|| check::tapped(graph));
         let graph = tapped.as_ref().unwrap_or(graph);
         let memory = backend.memory(graph, &limits)?;

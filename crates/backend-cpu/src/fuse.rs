@@ -194,6 +194,11 @@ impl<'a> Builder<'a> {
         let input = |i: usize| node.inputs[i];
         match &node.op {
             Op::Tokens => self.done[value.0 as usize] = true,
+            Op::Given { .. } => {
+                let buf = self.fresh(value);
+                self.made.pop();
+                self.program.given.push(buf);
+            }
             Op::Embed => {
                 let (matrix, y) = (self.matrix(node.weights[0]), self.fresh(value));
                 self.push(Task::Embed { matrix, y });
@@ -519,6 +524,10 @@ impl<'a> Builder<'a> {
             program.bufs[output.0].last = usize::MAX;
         }
         // Wanted rows read before any task: only a graph whose output is a weightless constant has none.
+        // They are there before the first task.
+        for given in &program.given {
+            program.bufs[given.0].first = 0;
+        }
         program.bufs.iter_mut().filter(|b| b.first == usize::MAX).for_each(|b| b.first = 0);
     }
 }

@@ -122,6 +122,16 @@ impl Plan for CpuPlan {
         exec.run()
     }
 
+    fn give(&mut self, input: usize, numbers: &[f32]) -> Result<(), Error> {
+        let Some(&buf) = self.program.given.get(input) else {
+            return refuse("input", format!("less than {}", self.program.given.len()), input);
+        };
+        let (start, width) = (self.sizes.starts[buf.0], self.program.bufs[buf.0].width);
+        nibble_backend::check_given(numbers, width, &self.limits)?;
+        self.numbers()[start..start + numbers.len()].copy_from_slice(numbers);
+        Ok(())
+    }
+
     fn read(&mut self, output: usize, row: usize, into: &mut [f32]) -> Result<(), Error> {
         let Some(&buf) = self.program.outputs.get(output) else {
             return refuse("output", format!("less than {}", self.program.outputs.len()), output);

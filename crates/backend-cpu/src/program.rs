@@ -261,6 +261,8 @@ pub struct Program {
     pub tables: Vec<Rope>,
     /// Where the graph's outputs are.
     pub outputs: Vec<Buf>,
+    /// Where numbers from outside go.
+    pub given: Vec<Buf>,
 }
 
 impl Task {

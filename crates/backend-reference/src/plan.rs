@@ -106,6 +106,9 @@ impl ReferencePlan {
     fn run_node(&mut self, index: usize, step: &Step<'_>) {
         let node = self.graph.nodes[index].clone();
         let len = rows(node.rows, self.tokens, self.wanted) * node.width;
+        if matches!(node.op, Op::Given { .. }) {
+            return;
+        }
         let mut y = std::mem::take(&mut self.values[index]);
         self.op(&node.op, &node.inputs, &node.weights, step, &mut y[..len]);
         self.values[index] = y;
@@ -118,6 +121,7 @@ impl ReferencePlan {
         let numbers = |i: usize| self.small[weights[i].0 as usize].as_slice();
         match op {
             Op::Tokens => y.iter_mut().zip(step.tokens).for_each(|(y, &t)| *y = t as f32),
+            Op::Given { .. } => unreachable!("given before the step"),
             Op::Embed => embed(step.tokens, encoded(0), y),
             Op::Matmul => matmul(x(0), encoded(0), y),
             Op::Bias => bias(x(0), numbers(0), y),
@@ -252,6 +256,17 @@ impl Plan for ReferencePlan {
                 self.check_finite(index)?;
             }
         }
+        Ok(())
+    }
+
+    fn give(&mut self, input: usize, numbers: &[f32]) -> Result<(), Error> {
+        let given = |node: &Node| matches!(node.op, Op::Given { .. });
+        let nodes = self.graph.nodes.iter().enumerate().filter(|(_, node)| given(node));
+        let Some((index, node)) = nodes.clone().nth(input) else {
+            return refuse("input", format!("less than {}", nodes.count()), input);
+        };
+        nibble_backend::check_given(numbers, node.width, &self.limits)?;
+        self.values[index][..numbers.len()].copy_from_slice(numbers);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Fills the sequences up to DEPTH, runs a prompt (512 tokens) in one step, then generates (64 tokens) on the device alone;
 //! median, least and most of five runs each; then the same with tokens that are drawn in other ways. With `TRACE=1`, a table of what the calls of a prompt and of a token took;
-//! with `CACHE=FOLDER`, kernels are tried and tuned once; with `TUNE=0`, they are not tuned.
+//! with `CACHE=FOLDER`, kernels are tried and tuned once; with `TUNE=0`, they are not tuned. `KV=q8_0`: how keys and values are kept.
 
 use nibble_backend::{
     Activations, Backend, Draw, KvType, Limits, PAGE_LEN, Plan, Sequence, Span, Step, Tracer,
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         context,
         pages: per_sequence * sequences,
         state_slots: sequences,
-        kv: KvType::F16,
+        kv: std::env::var("KV").map_or(Ok(KvType::F16), |kv| kv.parse())?,
         activations: Activations::Auto,
         check_finite: false,
     };

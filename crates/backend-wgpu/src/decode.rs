@@ -84,6 +84,7 @@ impl GpuPlan {
             && self.trace.is_none()
             && !self.recurrent
             && !by_row
+            && self.words.given.is_empty()
             && !self.limits.check_finite
     }
 

@@ -34,6 +34,8 @@ pub enum Content {
     Wanted,
     /// How the tokens after a step are drawn.
     Draws,
+    /// Numbers from outside: which of them, and how many in a row.
+    Given(usize, usize),
     /// Cosines and sines of the step's rows.
     Turns(Rope),
 }
@@ -43,14 +45,20 @@ impl Content {
     pub fn is_description(&self) -> bool {
         matches!(
             self,
-            Self::Rows | Self::Sequences | Self::Pages | Self::Wanted | Self::Draws | Self::Turns(_)
+            Self::Rows
+                | Self::Sequences
+                | Self::Pages
+                | Self::Wanted
+                | Self::Draws
+                | Self::Turns(_)
+                | Self::Given(..)
         )
     }
 
     /// What it is, for errors.
     pub fn describe(&self) -> &'static str {
         match self {
-            Self::Value => "a value",
+            Self::Value | Self::Given(..) => "a value",
             Self::Plane | Self::Vector(_) => "a weight",
             Self::Table(_) | Self::Turns(_) => "a table of rotations",
             Self::Bank(_) => "one layer's bank of keys or values",

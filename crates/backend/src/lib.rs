@@ -17,7 +17,7 @@ pub use counts::Counts;
 pub use device::Device;
 pub use error::Error;
 pub use memory::Memory;
-pub use step::{PAGE_LEN, Sequence, Step};
+pub use step::{PAGE_LEN, Sequence, Step, check_given};
 pub use trace::{Category, Span, Tracer, timed};
 
 use nibble_graph::{Graph, Op};
@@ -168,6 +168,15 @@ pub trait Plan: Send {
     /// [`Error::NotFinite`] if numbers are checked and one is not finite. Only the first of them leaves keys, values
     /// and states as they were.
     fn run(&mut self, step: &Step<'_>) -> Result<(), Error>;
+
+    /// Gives the numbers of the graph's `input`-th [`Op::Given`], row by row, for the step that runs next.
+    ///
+    /// # Errors
+    /// [`Error::Step`] if there is no such input, or `numbers` is not whole rows within the limits.
+    fn give(&mut self, input: usize, numbers: &[f32]) -> Result<(), Error> {
+        let found = format!("input {input} of {} numbers", numbers.len());
+        Err(Error::Step { what: "numbers from outside", expected: "none".into(), found })
+    }
 
     /// Whether [`Plan::decode`] works here: the device can choose tokens itself.
     fn can_decode(&self) -> bool {

@@ -86,6 +86,17 @@ impl Step<'_> {
     }
 }
 
+/// Checks numbers that come from outside: whole rows of `width`, no more than a step can have.
+///
+/// # Errors
+/// [`Error::Step`] if they are not.
+pub fn check_given(numbers: &[f32], width: usize, limits: &Limits) -> Result<(), Error> {
+    if !numbers.len().is_multiple_of(width) {
+        return refuse("numbers from outside", format!("rows of {width}"), numbers.len());
+    }
+    at_most("rows from outside", numbers.len() / width, limits.rows)
+}
+
 fn at_most(what: &'static str, found: usize, most: usize) -> Result<(), Error> {
     if found > most { refuse(what, format!("at most {most}"), found) } else { Ok(()) }
 }

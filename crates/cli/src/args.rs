@@ -46,6 +46,9 @@ pub struct DeviceArgs {
     /// The GPU by a part of its name, as `nibble devices` lists them [default: the first one]
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
+    /// Layers on the GPU, from the last one back; the others run on the CPU [default: as many as fit]
+    #[arg(long, value_name = "N")]
+    pub gpu_layers: Option<usize>,
     /// How work is handed to the GPU, as `nibble bench --gpu-modes` lists the ways [default: the fastest]
     #[arg(long, value_name = "NAME")]
     pub gpu_mode: Option<String>,
@@ -96,6 +99,7 @@ impl DeviceArgs {
             threads: self.threads.map(usize::from),
             isa: self.isa.clone(),
             gpu: self.gpu.clone(),
+            gpu_layers: self.gpu_layers,
             strict: self.strict,
             mode: self.gpu_mode.clone(),
             context: self.ctx.map(|n| n as usize),

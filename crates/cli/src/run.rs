@@ -65,8 +65,12 @@ pub fn start(model: &Model, options: &Options) -> Result<Engine, Error> {
     if let Some(context) = options.context.filter(|&context| context > own) {
         terminal::warn(format_args!("a context of {context} is longer than the model's own {own}"));
     }
+    let placed = model.place(options)?;
+    if let Some(note) = &placed.note {
+        terminal::note(format_args!("{note}"));
+    }
     let spinner = terminal::spinner("reserving memory");
-    let engine = model.start(options);
+    let engine = model.start_on(placed, options);
     spinner.finish_and_clear();
     engine
 }

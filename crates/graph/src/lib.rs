@@ -12,12 +12,14 @@ mod expand;
 mod label;
 mod op;
 mod shape;
+mod split;
 mod tap;
 
 pub use build::{Linear, Rotation};
 pub use error::Error;
 pub use label::Label;
 pub use op::{Activation, Attention, Frequencies, GatedDelta, Op, Rope, RopeLayout, Route, Scoring};
+pub use split::Split;
 pub use tap::{Product, Tap};
 
 use nibble_quant::Encoded;

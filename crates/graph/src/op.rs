@@ -131,6 +131,11 @@ pub struct GatedDelta {
 pub enum Op {
     /// `(;) -> 1`: the ids of the step's tokens.
     Tokens,
+    /// `(;) -> D`: numbers that come from outside before a step: what another plan made.
+    Given {
+        /// `D`.
+        width: usize,
+    },
     /// `(tokens; [V, D]) -> D`: one row of the weight for each token.
     Embed,
     /// `(x: K; [N, K]) -> N`: `y[n] = sum over k of x[k] * w[n, k]`.
@@ -221,6 +226,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
+            Self::Given { .. } => "given",
             Self::Embed => "embed",
             Self::Matmul => "matmul",
             Self::Bias => "bias",

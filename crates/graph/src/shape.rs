@@ -35,6 +35,7 @@ pub(crate) fn shape(
 
     let width = match op {
         Op::Tokens => 1,
+        Op::Given { width } => *width,
         Op::Embed => {
             need(matches!(g.node(inputs[0]).op, Op::Tokens), "tokens", g.node(inputs[0]).op.name())?;
             need(dims(0).dims().len() == 2, "a weight [V, D]", dims(0))?;
@@ -169,7 +170,7 @@ pub(crate) fn shape(
 /// Number of inputs, most weights, fewest weights.
 fn arity(op: &Op) -> (usize, usize, usize) {
     match op {
-        Op::Tokens => (0, 0, 0),
+        Op::Tokens | Op::Given { .. } => (0, 0, 0),
         Op::Embed
         | Op::Matmul
         | Op::Bias

@@ -13,7 +13,7 @@ use crate::{
         chain, combine, embed, gated_delta, gemv::Round, hadamard, norm, rope, route, short_conv, slice,
     },
     pack::halves,
-    tape::{Dim, Slot, Tape, Variant, Word},
+    tape::{Content, Dim, Slot, SlotInfo, Tape, Variant, Word},
 };
 use nibble_backend::Error;
 use nibble_graph::{Graph, Op, Rows, Value};
@@ -63,6 +63,13 @@ impl Builder<'_> {
         let width = node.width;
         match &node.op {
             Op::Tokens => self.done[value.0 as usize] = true,
+            Op::Given { width } => {
+                let given = |slot: &&SlotInfo| matches!(slot.content, Content::Given(..));
+                let index = self.tape.slots.iter().filter(given).count();
+                let bytes = self.most_rows(node.rows).saturating_mul(4 * width);
+                let slot = self.add_slot(Content::Given(index, *width), bytes);
+                self.bind(value, slot);
+            }
             Op::Embed => self.embed(value)?,
             Op::Matmul | Op::ExpertMatmul { .. } => self.products(value)?,
             op if is_pointwise(op) => self.pointwise(value),

@@ -4,9 +4,10 @@ use super::{GpuPlan, READ_ROWS, map};
 use crate::{
     compile::count,
     modes::{MODES, Mode},
+    tape::Content,
     trace::Trace,
 };
-use nibble_backend::{Counts, Draw, Error, Limits, Memory, Plan, Step, Tracer};
+use nibble_backend::{Counts, Draw, Error, Limits, Memory, Plan, Step, Tracer, check_given};
 use std::sync::Arc;
 
 impl Plan for GpuPlan {
@@ -33,6 +34,21 @@ impl Plan for GpuPlan {
         }
         self.hand_over(1, None, |_| {})?;
         self.device.check()
+    }
+
+    fn give(&mut self, input: usize, numbers: &[f32]) -> Result<(), Error> {
+        let width = self.tape.slots.iter().find_map(|slot| match slot.content {
+            Content::Given(i, width) if i == input => Some(width),
+            _ => None,
+        });
+        let Some(width) = width else {
+            return refuse("input", format!("less than {}", self.words.given.len()), input);
+        };
+        check_given(numbers, width, &self.limits)?;
+        let words = &mut self.words.given[input];
+        words.clear();
+        words.extend(numbers.iter().map(|x| x.to_bits()));
+        Ok(())
     }
 
     fn read(&mut self, output: usize, row: usize, into: &mut [f32]) -> Result<(), Error> {

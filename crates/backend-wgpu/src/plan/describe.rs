@@ -14,6 +14,8 @@ pub(crate) struct Words {
     turns: Vec<u32>,
     /// Filled while a step is begun from which the device goes on by draws.
     pub(crate) draws: Vec<u32>,
+    /// Numbers from outside, by input.
+    pub(crate) given: Vec<Vec<u32>>,
 }
 
 impl GpuPlan {
@@ -46,6 +48,7 @@ impl GpuPlan {
                 Content::Pages => &self.words.pages,
                 Content::Wanted => step.wanted,
                 Content::Draws => &self.words.draws,
+                Content::Given(input, _) => &self.words.given[*input],
                 Content::Turns(rope) => {
                     fill_turns(rope, step, &mut self.words.turns);
                     &self.words.turns

@@ -151,6 +151,10 @@ impl GpuPlan {
             )?),
             _ => None,
         };
+        let mut words = Words::default();
+        for slot in tape.slots.iter().filter(|slot| matches!(slot.content, Content::Given(..))) {
+            words.given.push(Vec::with_capacity(slot.bytes as usize / 4));
+        }
         let feed = Feed::new(device, description_bytes(&tape))?;
         device.wait()?;
         Ok(Self {
@@ -176,7 +180,7 @@ impl GpuPlan {
             read: None,
             rows: [0; 2],
             sequences: 0,
-            words: Words::default(),
+            words,
         })
     }
 
