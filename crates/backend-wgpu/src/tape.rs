@@ -114,11 +114,13 @@ pub struct Call {
     pub grid: [Dim; 3],
 }
 
-/// Calls for steps of up to `most` rows.
+/// Calls for steps of up to `most` rows, and of sequences with `each` and more.
 #[derive(Clone, Debug)]
 pub struct Variant {
     /// The most rows.
     pub most: usize,
+    /// The fewest rows that a sequence has on average.
+    pub each: usize,
     /// What to do.
     pub calls: Vec<Call>,
 }

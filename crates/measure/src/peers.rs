@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Every peer.
-pub static PEERS: &[&dyn Peer] = 
+pub static PEERS: &[&dyn Peer] =
     &[&llama_cpp::LlamaCpp, &ik_llama_cpp::IkLlamaCpp, &openvino::OpenVino, &mlx_lm::MlxLm];
 
 /// A program that runs models.

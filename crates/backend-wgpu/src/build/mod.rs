@@ -294,7 +294,7 @@ impl<'a> Builder<'a> {
 
     /// Appends an entry that does the same for any number of rows.
     pub fn push(&mut self, value: Value, result: Slot, calls: Vec<Call>) {
-        self.push_variants(value, Some(result), vec![Variant { most: usize::MAX, calls }]);
+        self.push_variants(value, Some(result), vec![Variant { most: usize::MAX, each: 0, calls }]);
     }
 
     /// Appends an entry.

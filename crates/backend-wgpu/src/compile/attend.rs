@@ -4,14 +4,17 @@ use super::rounding::quantize_call;
 use crate::{
     build::{Builder, FEW, Held, call, columns, ints},
     kernels::{
-        attention::{self, Runs},
+        attention::{self, Runs, tiles},
         kv, kv_blocks,
     },
     pack::halves,
-    selfcheck::Attend,
+    selfcheck::{Attend, How},
     tape::{Content, Dim, Variant},
 };
 use nibble_graph::{Attention, Op, Value};
+
+/// Rows of a sequence from which on tiles of rows are worth it.
+const DENSE: usize = 16;
 
 impl Builder<'_> {
     /// The attention that turns the result of a rotation itself: that of queries and keys alike.
@@ -93,13 +96,13 @@ impl Builder<'_> {
             let grid = [Dim::Fixed(groups), Dim::Rows(1, 1), Dim::Fixed(z)];
             let mut shader = attention::attend(a, &bank, how, sinks.is_some());
             if how != Runs::Apart {
-                shader = shader.with(twin(how, false));
+                shader = shader.with(twin(How::Runs(how), false));
             }
             call(shader, slots, ints([runs]), grid)
         };
         let join = |codes| {
             let shader = attention::join(a, &bank, codes, strict, sinks.is_some());
-            shader.with(twin(Runs::Apart, codes))
+            shader.with(twin(How::Runs(Runs::Apart), codes))
         };
         // For few rows the result is rounded at once if products alone read it.
         let codes = layer.value_dim.is_multiple_of(32) && self.readers(value) == [true, false];
@@ -135,9 +138,21 @@ impl Builder<'_> {
         let mut variants = vec![];
         if apart {
             let calls = vec![write.clone(), attend(Runs::Apart), join];
-            variants.push(Variant { most: few, calls });
+            variants.push(Variant { most: few, each: 0, calls });
         }
-        variants.push(Variant { most: usize::MAX, calls: many });
+        if let Some((_, tiles)) = self.coop(1).pop()
+            && let Some(each) = tiles::rows(&bank, &tiles)
+        {
+            let slots = [rows, sequences, pages, q, keys, values, y].into_iter().chain(sinks).collect();
+            let grid = [Dim::Fixed(a.heads as u32), Dim::Rows(1, each as u32), Dim::Fixed(1)];
+            let shader = tiles::attend(a, &bank, &tiles, sinks.is_some());
+            let shader = shader.with(twin(How::Tiles(tiles), false));
+            if !self.is_wrong(&shader) {
+                let calls = vec![write, call(shader, slots, vec![], grid)];
+                variants.push(Variant { most: usize::MAX, each: DENSE, calls });
+            }
+        }
+        variants.push(Variant { most: usize::MAX, each: 0, calls: many });
         self.push_variants(value, Some(y), variants);
     }
 }

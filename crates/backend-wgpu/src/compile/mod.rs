@@ -50,8 +50,11 @@ pub fn tape(graph: &Graph, options: Options<'_>, device: &str) -> Result<Tape, E
 fn prune(tape: &mut Tape, most: [usize; 2]) {
     for entry in &mut tape.entries {
         let rows = count(entry.rows, most);
-        let needed =
-            entry.variants.iter().position(|v| v.most >= rows).map_or(entry.variants.len(), |i| i + 1);
+        let needed = entry
+            .variants
+            .iter()
+            .position(|v| v.most >= rows && v.each == 0)
+            .map_or(entry.variants.len(), |i| i + 1);
         entry.variants.truncate(needed);
     }
 }
@@ -224,9 +227,9 @@ impl Builder<'_> {
             let how = if round.norm.is_some() { Round::ForNorm } else { Round::Plain };
             let rounds = round.held.into_iter().chain(round.norm.into_iter().flatten());
             let slots: Vec<_> = slots.iter().copied().chain(rounds).collect();
-            variants.push(Variant { most: self.few(), calls: vec![combine(Some(how), &slots)] });
+            variants.push(Variant { most: self.few(), each: 0, calls: vec![combine(Some(how), &slots)] });
         }
-        variants.push(Variant { most: usize::MAX, calls: vec![combine(None, &slots)] });
+        variants.push(Variant { most: usize::MAX, each: 0, calls: vec![combine(None, &slots)] });
         self.push_variants(last, Some(y), variants);
     }
 

@@ -33,11 +33,11 @@ impl Builder<'_> {
     pub(super) fn rms_norm(&mut self, value: Value, [x, weight, y]: [Slot; 3], len: usize, eps: f32) {
         let plain = self.norm_call(value, norm::rms_norm(), vec![x, weight, y], len, eps);
         if self.scaled_late.contains_key(&value) {
-            let few = Variant { most: self.few(), calls: vec![] };
+            let few = Variant { most: self.few(), each: 0, calls: vec![] };
             return self.push_variants(
                 value,
                 Some(y),
-                vec![few, Variant { most: usize::MAX, calls: vec![plain] }],
+                vec![few, Variant { most: usize::MAX, each: 0, calls: vec![plain] }],
             );
         }
         let [codes, others] = self.readers(value);
@@ -53,8 +53,12 @@ impl Builder<'_> {
         let words = vec![Word::Int(row_halves as u32), Word::Int(len as u32), Word::Float(eps)];
         let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
         let rounding = call(shader, slots, words, grid);
-        let few = Variant { most: self.few(), calls: vec![rounding] };
-        self.push_variants(value, Some(y), vec![few, Variant { most: usize::MAX, calls: vec![plain] }]);
+        let few = Variant { most: self.few(), each: 0, calls: vec![rounding] };
+        self.push_variants(
+            value,
+            Some(y),
+            vec![few, Variant { most: usize::MAX, each: 0, calls: vec![plain] }],
+        );
     }
 
     /// Whether products of codes read `value` whole, and whether anything else reads it, for few rows.

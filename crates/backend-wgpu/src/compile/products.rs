@@ -274,20 +274,32 @@ impl Builder<'_> {
         }
         if choice == Choice::All {
             for tile in tiles {
-                variants.push(Variant { most: tile, calls: gemv_calls(self, tile, Held::CodesFew, None) });
+                variants.push(Variant {
+                    most: tile,
+                    each: 0,
+                    calls: gemv_calls(self, tile, Held::CodesFew, None),
+                });
             }
             if let (true, Some(variant)) = (strict, variants.last_mut()) {
                 variant.most = usize::MAX;
             }
         } else {
-            variants.push(Variant { most: FEW, calls: gemv_calls(self, 1, Held::CodesFew, None) });
+            variants.push(Variant { most: FEW, each: 0, calls: gemv_calls(self, 1, Held::CodesFew, None) });
         }
         if more && !by_matrix && !strict && choice == Choice::All {
             // Tiles that are not to be trusted: rows go through the kernels for few.
-            variants.push(Variant { most: usize::MAX, calls: gemv_calls(self, FEW, Held::CodesMany, None) });
+            variants.push(Variant {
+                most: usize::MAX,
+                each: 0,
+                calls: gemv_calls(self, FEW, Held::CodesMany, None),
+            });
         }
         if more && choice != Choice::All {
-            variants.push(Variant { most: usize::MAX, calls: gemv_calls(self, 1, Held::CodesMany, None) });
+            variants.push(Variant {
+                most: usize::MAX,
+                each: 0,
+                calls: gemv_calls(self, 1, Held::CodesMany, None),
+            });
         }
         if by_matrix {
             let mut choices: Vec<_> = coop.into_iter().map(|(most, tiles)| (most, Some(tiles))).collect();
@@ -297,7 +309,7 @@ impl Builder<'_> {
             let between = group.gate.map(|_| self.scratch(node.rows, group.ends[0].3 * 4));
             for (most, tiles) in choices {
                 let calls = self.gemm_calls(&group, [Some(first), second], (input, k, between), form, tiles);
-                variants.push(Variant { most, calls });
+                variants.push(Variant { most, each: 0, calls });
             }
         }
         let result = group.ends.last().map(|e| e.2);

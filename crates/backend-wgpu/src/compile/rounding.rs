@@ -116,7 +116,10 @@ impl Builder<'_> {
         if self.options.strict {
             many.extend(few.iter().cloned());
         }
-        let variants = vec![Variant { most: FEW, calls: few }, Variant { most: usize::MAX, calls: many }];
+        let variants = vec![
+            Variant { most: FEW, each: 0, calls: few },
+            Variant { most: usize::MAX, each: 0, calls: many },
+        ];
         debug_assert_eq!(self.value(value).rows, rows);
         self.push_variants(value, None, variants);
     }

@@ -15,9 +15,9 @@ pub fn argmax() -> Shader {
     s.words("u32", &["width", "at"]);
     s.shared("best", &format!("array<f32, {THREADS}>"));
     s.shared("place", &format!("array<u32, {THREADS}>"));
-    s.shared("spoilt", "atomic<u32>");
+    s.shared("spoilt", "array<atomic<u32>, 1>");
     let mut body = format!(
-        "if local == 0u {{ atomicStore(&spoilt, 0u); }}
+        "if local == 0u {{ atomicStore(&spoilt[0], 0u); }}
 workgroupBarrier();
 let row = group.x * p.width;
 var most = logits[row];
@@ -30,7 +30,7 @@ let bits = bitcast<u32>(v);
 if (bits & 0x7f800000u) == 0x7f800000u && bits != 0xff800000u {{ odd = 1u; }}
 if v > most {{ most = v; most_at = i; }}
 }}
-if odd == 1u {{ atomicStore(&spoilt, 1u); }}
+if odd == 1u {{ atomicStore(&spoilt[0], 1u); }}
 best[local] = most;
 place[local] = most_at;\n"
     );
@@ -50,7 +50,7 @@ if v > best[local] || (v == best[local] && at < place[local]) {{ best[local] = v
         &(body
             + "if local == 0u {
 let old = step[group.x];
-let none = atomicLoad(&spoilt) == 1u || bitcast<u32>(best[0]) == 0xff800000u;
+let none = atomicLoad(&spoilt[0]) == 1u || bitcast<u32>(best[0]) == 0xff800000u;
 let token = select(place[0], 0xffffffffu, none);
 step[group.x] = vec4<u32>(token, old.y + 1u, old.z, old.w);
 tokens[p.at + group.x] = token;

@@ -7,6 +7,7 @@
 
 mod join;
 mod sums;
+pub mod tiles;
 
 pub use join::join;
 

@@ -7,8 +7,11 @@
 use crate::shader::{Shader, Source};
 use nibble_sampler::{Draw, EXP2, GOLDEN, LOG2_E};
 
-/// Invocations for a row.
-const THREADS: u32 = 256;
+/// Invocations for a row, in [`RUNS`] that read side by side.
+const THREADS: u32 = 512;
+
+/// Parts that ids are cut into, again and again, to find one.
+const RUNS: u32 = 16;
 
 /// Bits of the longest digit, which the first digits of logits have.
 const DIGIT: u32 = 11;
@@ -110,29 +113,49 @@ if kind == 0u || kind == 3u { return vec2<u32>(1u, 0u); }
 return share(select(distance, distance * inverse, kind == 2u));
 }";
 
-/// `first_past(goal)`: the number of the first of `sums` with which their sum exceeds it, and what is left of the goal
-/// before; for sums that do exceed it. Every invocation gets the same.
-fn first_past(s: &mut Source) {
+/// The two ways to the first of some sums with which all until there exceed a goal, and what is left of the goal before, for
+/// sums that do exceed it. Every invocation gets the same.
+///
+/// `run_past(goal)` goes through `runs`, as `sum_runs(kind, first, part, stop)` leaves them: amounts of [`RUNS`] times `part`
+/// ids from `first` on. `first_past(goal)` goes through `sums`, one of each invocation.
+fn searches(s: &mut Source) {
+    let per = THREADS / RUNS;
     s.shared("sums", &format!("array<vec2<u32>, {THREADS}>"));
-    s.shared("groups", "array<vec2<u32>, 16>");
+    s.shared("runs", &format!("array<vec2<u32>, {RUNS}>"));
     s.item(&format!(
-        "fn first_past(goal: vec2<u32>, local: u32) -> vec3<u32> {{
+        "fn add_runs(local: u32) {{
 workgroupBarrier();
-if local < 16u {{
+if local < {RUNS}u {{
 var sum = vec2<u32>(0u);
 for (var i = 0u; i < {per}u; i += 1u) {{ sum = add(sum, sums[local * {per}u + i]); }}
-groups[local] = sum;
+runs[local] = sum;
 }}
 workgroupBarrier();
+}}
+fn run_past(goal: vec2<u32>) -> vec3<u32> {{
 var left = goal;
-var g = 0u;
-while g < 15u && !less(left, groups[g]) {{ left = minus(left, groups[g]); g += 1u; }}
-var i = g * {per}u;
-while i < g * {per}u + {per}u - 1u && !less(left, sums[i]) {{ left = minus(left, sums[i]); i += 1u; }}
+var run = 0u;
+while run < {RUNS}u - 1u && !less(left, runs[run]) {{ left = minus(left, runs[run]); run += 1u; }}
+return vec3<u32>(run, left);
+}}
+fn first_past(goal: vec2<u32>, local: u32) -> vec3<u32> {{
+add_runs(local);
+let run = run_past(goal);
+var left = run.yz;
+var i = run.x * {per}u;
+let last = i + {per}u - 1u;
+while i < last && !less(left, sums[i]) {{ left = minus(left, sums[i]); i += 1u; }}
 workgroupBarrier();
 return vec3<u32>(i, left);
-}}",
-        per = THREADS / 16,
+}}
+fn sum_runs(kind: u32, first: u32, part: u32, stop: u32, local: u32) {{
+let start = first + local / {per}u * part;
+let end = min(start + part, stop);
+var sum = vec2<u32>(0u);
+for (var i = start + local % {per}u; i < end; i += {per}u) {{ sum = add(sum, amount(kind, i)); }}
+sums[local] = sum;
+add_runs(local);
+}}"
     ));
 }
 
@@ -149,44 +172,39 @@ pub fn draw() -> Shader {
     s.item(ARITHMETIC);
     s.item(&share());
     s.item(SEARCH);
-    first_past(&mut s);
+    searches(&mut s);
     let bins = 1u32 << DIGIT;
     s.shared("low", &format!("array<atomic<u32>, {bins}>"));
     s.shared("high", &format!("array<atomic<u32>, {bins}>"));
-    s.shared("odd", "atomic<u32>");
-    s.shared("most", &format!("array<f32, {THREADS}>"));
-    s.shared("most_at", &format!("array<u32, {THREADS}>"));
-    // All that is kept counts for so much.
+    s.shared("odd", "array<atomic<u32>, 1>");
+    // All that is kept counts for so much; `runs` are left as they are for a look at which of them exceeds a goal.
+    let part = format!("(p.width + {RUNS}u - 1u) / {RUNS}u");
     s.item(&format!(
         "fn total(kind: u32, local: u32) -> vec2<u32> {{
+sum_runs(kind, 0u, {part}, p.width, local);
 var sum = vec2<u32>(0u);
-for (var i = local; i < p.width; i += {THREADS}u) {{ sum = add(sum, amount(kind, i)); }}
-sums[local] = sum;
-workgroupBarrier();
-sum = vec2<u32>(0u);
-for (var i = 0u; i < {THREADS}u; i += 1u) {{ sum = add(sum, sums[i]); }}
-workgroupBarrier();
+for (var i = 0u; i < {RUNS}u; i += 1u) {{ sum = add(sum, runs[i]); }}
 return sum;
 }}"
     ));
-    // The id with which the sum of amounts exceeds the goal: thread by thread a run of ids, then a run of these.
+    // The id from `begin` on, before `before`, with which the sum of amounts exceeds the goal: run by run, then one by one.
     s.item(&format!(
-        "fn id_past(kind: u32, whole: vec2<u32>, local: u32) -> u32 {{
-var first = 0u;
-var part = p.width;
+        "fn id_past(kind: u32, begin: u32, before: u32, whole: vec2<u32>, local: u32) -> u32 {{
+var first = begin;
+var stop = before;
 var goal = whole;
-while part > 1u {{
-let stop = min(first + part, p.width);
-part = (part + {THREADS}u - 1u) / {THREADS}u;
-let start = first + local * part;
-var sum = vec2<u32>(0u);
-for (var i = start; i < min(start + part, stop); i += 1u) {{ sum = add(sum, amount(kind, i)); }}
-sums[local] = sum;
-let found = first_past(goal, local);
+while first + {THREADS}u < stop {{
+let part = (stop - first + {RUNS}u - 1u) / {RUNS}u;
+sum_runs(kind, first, part, stop, local);
+let found = run_past(goal);
+workgroupBarrier();
 first += found.x * part;
+stop = min(first + part, stop);
 goal = found.yz;
 }}
-return first;
+sums[local] = vec2<u32>(0u);
+if first + local < stop {{ sums[local] = amount(kind, first + local); }}
+return first + first_past(goal, local).x;
 }}"
     ));
     // One digit of the cut: amounts of tokens whose places begin with `prefix`, by their next digit.
@@ -226,19 +244,8 @@ return vec3<u32>(digit, left);
 }}",
         per = bins / THREADS,
     ));
-    let (top, low_bits) = (32 - DIGIT, 32 - 2 * DIGIT);
-    s.item(&format!(
-        "fn cut_past(kind: u32, goal: vec2<u32>, local: u32) {{
-let one = digit_past(kind, 0u, {top}u, {DIGIT}u, goal, local);
-let two = digit_past(kind, one.x, {low_bits}u, {DIGIT}u, one.yz, local);
-let three = digit_past(kind, (one.x << {DIGIT}u) | two.x, 0u, {low_bits}u, two.yz, local);
-// Of those on an older cut none comes after its id, and the first of them come first here too.
-cut = min((((one.x << {DIGIT}u) | two.x) << {low_bits}u) | three.x, LAST);
-cut_id = id_past(3u + kind, three.yz, local);
-}}"
-    ));
     let mut body = format!(
-        "if local == 0u {{ atomicStore(&odd, 0u); }}
+        "if local == 0u {{ atomicStore(&odd[0], 0u); }}
 workgroupBarrier();
 row = group.x * p.width;
 var mine = logits[row];
@@ -251,18 +258,19 @@ let bits = bitcast<u32>(v);
 if (bits & 0x7f800000u) == 0x7f800000u && bits != 0xff800000u {{ spoilt = 1u; }}
 if v > mine {{ mine = v; mine_at = i; }}
 }}
-if spoilt == 1u {{ atomicStore(&odd, 1u); }}
-most[local] = mine;
-most_at[local] = mine_at;\n"
+if spoilt == 1u {{ atomicStore(&odd[0], 1u); }}
+sums[local] = vec2<u32>(bitcast<u32>(mine), mine_at);\n",
     );
     let mut width = THREADS / 2;
     while width > 0 {
         body += &format!(
             "workgroupBarrier();
 if local < {width}u {{
-let v = most[local + {width}u];
-let at = most_at[local + {width}u];
-if v > most[local] || (v == most[local] && at < most_at[local]) {{ most[local] = v; most_at[local] = at; }}
+let other = sums[local + {width}u];
+let own = sums[local];
+let v = bitcast<f32>(other.x);
+let most = bitcast<f32>(own.x);
+if v > most || (v == most && other.y < own.y) {{ sums[local] = other; }}
 }}\n"
         );
         width /= 2;
@@ -272,21 +280,51 @@ if v > most[local] || (v == most[local] && at < most_at[local]) {{ most[local] =
         &(body
             + &format!(
                 "workgroupBarrier();
-best = most[0];
-var token = most_at[0];
+best = bitcast<f32>(sums[0].x);
+var token = sums[0].y;
+workgroupBarrier();
 let how = draws[group.x * 2u];
 let spread = draws[group.x * 2u + 1u];
 below = bitcast<f32>(how.z);
 inverse = bitcast<f32>(how.w);
 cut = LAST;
 cut_id = 0xffffffffu;
-if how.x != 1u {{
-if how.x > 0u && how.x < p.width {{ cut_past(0u, vec2<u32>(how.x - 1u, 0u), local); }}
-if how.y > 0u {{ cut_past(1u, part_of(total(1u, local), how.y), local); }}
+// One loop, not three pieces of text: compilers put functions where they are called. First two cuts, then the draw.
+for (var stage = select(0u, 3u, how.x == 1u); stage < 3u; stage += 1u) {{
+if stage == 2u || (stage == 0u && how.x > 0u && how.x < p.width) || (stage == 1u && how.y > 0u) {{
+var goal = vec2<u32>(how.x - 1u, 0u);
+var begin = 0u;
+var end = p.width;
+if stage > 0u {{
+let all = total(stage, local);
+goal = part_of(all, how.y);
+if stage == 2u {{
 let random = add(spread.xy, times(vec2<u32>(step[group.x].y, 0u), vec2<u32>({golden}u, {golden_high}u)));
-token = id_past(2u, upper_half(mixed(random), total(2u, local)), local);
+let found = run_past(upper_half(mixed(random), all));
+workgroupBarrier();
+begin = found.x * ({part});
+end = min(begin + {part}, p.width);
+goal = found.yz;
 }}
-if atomicLoad(&odd) == 1u || bitcast<u32>(best) == 0xff800000u {{ token = 0xffffffffu; }}
+}}
+var place = 0u;
+if stage < 2u {{
+var shift = 32u;
+while shift > 0u {{
+let bits = min(shift, {DIGIT}u);
+shift -= bits;
+let found = digit_past(stage, place, shift, bits, goal, local);
+place = (place << bits) | found.x;
+goal = found.yz;
+}}
+// Of those on an older cut none comes after its id, and the first of them come first here too.
+cut = min(place, LAST);
+}}
+let id = id_past(select(3u + stage, 2u, stage == 2u), begin, end, goal, local);
+if stage == 2u {{ token = id; }} else {{ cut_id = id; }}
+}}
+}}
+if atomicLoad(&odd[0]) == 1u || bitcast<u32>(best) == 0xff800000u {{ token = 0xffffffffu; }}
 storageBarrier();
 if local == 0u {{
 let old = step[group.x];

@@ -36,9 +36,10 @@ pub(crate) struct Ready {
     grid: [Dim; 3],
 }
 
-/// A variant's most rows and its calls.
+/// A variant's most rows, fewest rows of a sequence, and calls.
 struct ReadyVariant {
     most: usize,
+    each: usize,
     calls: Vec<Ready>,
 }
 
@@ -123,7 +124,7 @@ impl GpuPlan {
             let mut variants = vec![];
             for variant in &entry.variants {
                 let calls = variant.calls.iter().map(&ready).collect::<Result<_, _>>()?;
-                variants.push(ReadyVariant { most: variant.most, calls });
+                variants.push(ReadyVariant { most: variant.most, each: variant.each, calls });
             }
             entries.push(ReadyEntry { rows: entry.rows, variants });
         }

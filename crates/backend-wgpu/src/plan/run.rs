@@ -18,7 +18,7 @@ impl GpuPlan {
     pub(crate) fn calls(&self, entry: usize) -> (usize, &[Ready]) {
         let rows = self.rows_of(entry);
         let variants = &self.entries[entry].variants;
-        let fits = |v: &ReadyVariant| rows <= v.most;
+        let fits = |v: &ReadyVariant| rows <= v.most && rows >= v.each * self.sequences;
         match variants.iter().position(fits) {
             Some(variant) if rows > 0 => (variant, &variants[variant].calls),
             _ => (0, &[]),

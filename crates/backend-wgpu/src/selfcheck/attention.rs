@@ -3,7 +3,8 @@
 use super::{Case, Expected, Job, Twin, numbers::Seeded};
 use crate::{
     kernels::{
-        attention::{self, Heads, Runs},
+        attention::{self, Heads, Runs, tiles},
+        gemm::Tiles,
         kv::{self, Bank, PAGE, Turn},
         kv_blocks,
     },
@@ -18,6 +19,26 @@ const LEN: usize = 150;
 /// Rows that attend: at the end, on both sides of a page's edge, and where there is least to see.
 const AT: [usize; 4] = [LEN - 1, 64, 63, 0];
 
+/// The kernels that attend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum How {
+    /// Row by row.
+    Runs(Runs),
+    /// In tiles of rows.
+    Tiles(Tiles),
+}
+
+impl How {
+    /// Positions of the rows that attend.
+    fn at(self) -> Vec<usize> {
+        match self {
+            Self::Runs(_) => AT.to_vec(),
+            // More than a tile of rows one after the other.
+            Self::Tiles(_) => (LEN - 67..LEN).collect(),
+        }
+    }
+}
+
 /// The kernels of an attention for some number of rows.
 #[derive(Clone, Debug)]
 pub struct Attend {
@@ -27,8 +48,8 @@ pub struct Attend {
     pub bank: Bank,
     /// How queries and keys turn.
     pub turn: Option<Turn>,
-    /// What becomes of runs.
-    pub how: Runs,
+    /// Which they are.
+    pub how: How,
     /// Whether runs that are apart end as codes.
     pub codes: bool,
     /// Whether runs are joined in turn.
@@ -42,6 +63,8 @@ impl Attend {
     fn tolerance(&self) -> f64 {
         match self.bank.kv {
             KvType::F32 => 1e-4,
+            // Queries and weights are rounded, too.
+            KvType::F16 if matches!(self.how, How::Tiles(_)) => 1e-2,
             KvType::F16 => 4e-3,
             KvType::Q8_0 => 3e-2,
             KvType::Q4_0 => 0.4,
@@ -94,15 +117,20 @@ impl Twin for Attend {
         let r = &mut Seeded::new(9);
         let mut c = Case::default();
         let layer = self.bank.layer;
-        let (heads, rows) = (self.op.heads, AT.len());
+        let at = self.how.at();
+        let (heads, rows) = (self.op.heads, at.len());
         // Two sequences; the one that is looked at is the second, and its pages lie in no order.
         let pages = [7u32, 2, 0, 3];
         let step = |positions: &[usize]| positions.iter().flat_map(|&p| [0, p as u32, 1, 0]).collect();
         let all: Vec<usize> = (0..LEN).collect();
-        let (every, some) = (c.add(step(&all)), c.add(step(&AT)));
+        let (every, some) = (c.add(step(&all)), c.add(step(&at)));
         let sequences = c.add([vec![0; 8], vec![1, 0, 0, 0, 0, rows as u32, 0, 0]].concat());
         let table = c.add(pages.to_vec());
-        let k = r.numbers(LEN * layer.kv_heads * layer.key_dim);
+        let mut k = r.numbers(LEN * layer.kv_heads * layer.key_dim);
+        if matches!(self.how, How::Tiles(_)) {
+            // Scores that are far above those before.
+            k[128 * layer.kv_heads * layer.key_dim..].iter_mut().for_each(|k| *k *= 8.0);
+        }
         let v = r.numbers(LEN * layer.kv_heads * layer.value_dim);
         // Scores of some size, so that weights differ.
         let reach = 2.0 / (f64::from(self.op.scale) * (layer.key_dim as f64).sqrt());
@@ -128,13 +156,13 @@ impl Twin for Attend {
             (kv::write(&self.bank, turn), (words + asking).div_ceil(64))
         };
         let pick = |x: &[f64], width: usize| -> Vec<f64> {
-            AT.iter().flat_map(|&p| x[p * width..(p + 1) * width].to_vec()).collect()
+            at.iter().flat_map(|&p| x[p * width..(p + 1) * width].to_vec()).collect()
         };
         let by_row = self.turn.is_some_and(|turn| turn.by_row);
         let queries = c.add_floats(&q);
         let mut asked = queries;
         // All rows first; then those that attend again, whose queries turn with them.
-        for positions in [&all[..], &AT] {
+        for positions in [&all, &at] {
             let whole = positions.len() == LEN;
             let of = |x: &[f64], width: usize| if whole { x.to_vec() } else { pick(x, width) };
             let k = c.add_floats(&of(&k, layer.kv_heads * layer.key_dim));
@@ -163,19 +191,25 @@ impl Twin for Attend {
         let sums = c.add_output(rows * width * runs);
         let stats = c.add_output(rows * heads * runs * 2);
         let sink = self.sinks.then(|| c.add_floats(&sinks));
-        let apart = self.how == Runs::Apart;
+        let apart = self.how == How::Runs(Runs::Apart);
         match apart {
             true => buffers.extend([sums, stats]),
             false => buffers.extend([y].into_iter().chain(sink)),
         }
         let groups = layer.kv_heads * Heads::new(&self.op, &self.bank).groups;
         let words = vec![rows as u32, runs as u32];
-        c.jobs.push(Job {
-            shader: attention::attend(&self.op, &self.bank, self.how, self.sinks),
-            buffers,
-            words: words.clone(),
-            grid: [groups, rows, if apart { runs } else { 1 }],
-        });
+        let (shader, words_of, grid) = match self.how {
+            How::Runs(how) => {
+                let shader = attention::attend(&self.op, &self.bank, how, self.sinks);
+                (shader, words.clone(), [groups, rows, if apart { runs } else { 1 }])
+            }
+            How::Tiles(by) => {
+                let each = tiles::rows(&self.bank, &by).expect("there is a kernel to be tried");
+                let shader = tiles::attend(&self.op, &self.bank, &by, self.sinks);
+                (shader, words[..1].to_vec(), [heads, rows.div_ceil(each), 1])
+            }
+        };
+        c.jobs.push(Job { shader, buffers, words: words_of, grid });
         if !apart && self.bank.rotates() {
             let shader = kv_blocks::unrotate(heads, layer.value_dim);
             c.jobs.push(Job { shader, buffers: vec![y], words: vec![rows as u32], grid: [heads, rows, 1] });
@@ -194,7 +228,7 @@ impl Twin for Attend {
             .map(|(i, head)| self.turned(head, i / layer.kv_heads, &turns))
             .collect();
         let mut numbers = vec![];
-        for (row, &at) in AT.iter().enumerate() {
+        for (row, &at) in at.iter().enumerate() {
             let q = &q[row * heads * layer.key_dim..(row + 1) * heads * layer.key_dim];
             let q: Vec<f64> =
                 q.chunks_exact(layer.key_dim).flat_map(|head| self.turned(head, at, &turns)).collect();

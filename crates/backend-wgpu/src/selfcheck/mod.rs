@@ -10,7 +10,7 @@ mod product;
 mod store;
 mod verdict;
 
-pub use attention::Attend;
+pub use attention::{Attend, How};
 pub use norms::{Embed, L2Norm, Quantize, RmsNorm, RmsNormCodes, ToHalf};
 pub use product::Product;
 pub use store::{Cache, Store};

@@ -25,7 +25,8 @@ impl Package {
         let python = given.unwrap_or(Path::new("python3"));
         let mut command = Command::new(python);
         command.args(["-c", &format!("import {}", self.module)]);
-        output(command).map_err(|why| format!("no Python with {}: {why}; name one with =PYTHON", self.name))?;
+        output(command)
+            .map_err(|why| format!("no Python with {}: {why}; name one with =PYTHON", self.name))?;
         Ok(python.to_owned())
     }
 
