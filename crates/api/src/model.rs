@@ -246,7 +246,9 @@ impl Model {
                         return Ok(placed);
                     }
                 }
-                _ if self.fits(&*backend, options) => return Ok(Placed { backend, note: None }),
+                _ if self.fits(&*backend, &self.limits(options), options) => {
+                    return Ok(Placed { backend, note: None });
+                }
                 _ => {}
             }
         }
@@ -265,10 +267,9 @@ impl Model {
         Ok(Placed { backend: (last.open)(&how)?, note: None })
     }
 
-    fn fits(&self, backend: &dyn Backend, options: &Options) -> bool {
-        let limits = self.limits(options);
-        let fits = |memory: Memory| check_budget(&memory, &limits, available(backend, options)).is_ok();
-        backend.memory(&self.graph, &limits).is_ok_and(fits)
+    fn fits(&self, backend: &dyn Backend, limits: &Limits, options: &Options) -> bool {
+        let fits = |memory: Memory| check_budget(&memory, limits, available(backend, options)).is_ok();
+        backend.memory(&self.graph, limits).is_ok_and(fits)
     }
 
     /// Layers on a GPU, and the others on the CPU: `None` if not even one fits.
@@ -279,10 +280,10 @@ impl Model {
         options: &Options,
     ) -> Result<Option<Placed>, Error> {
         let (layers, wanted) = (self.graph.layers(), options.gpu_layers);
-        if wanted.is_some_and(|n| n >= layers) || (wanted.is_none() && self.fits(&*gpu, options)) {
+        let limits = self.limits(options);
+        if wanted.is_some_and(|n| n >= layers) || (wanted.is_none() && self.fits(&*gpu, &limits, options)) {
             return Ok(Some(Placed { backend: gpu, note: None }));
         }
-        let limits = self.limits(options);
         let cpu = cpu()?;
         let each = [cpu.available_memory(), gpu.available_memory()];
         let budget = Budget { total: options.memory_budget, each };
@@ -333,6 +334,20 @@ impl Model {
         }
     }
 
+    /// As [`Self::limits`], with steps as long as the device likes them, if they fit and nobody says otherwise.
+    pub(crate) fn limits_on(&self, backend: &dyn Backend, options: &Options) -> Limits {
+        let limits = self.limits(options);
+        let mut rows = backend.prompt_rows();
+        while options.prefill_chunk.is_none() && rows > limits.rows {
+            let longer = Limits { rows: rows.min(limits.context), ..limits };
+            if longer.rows > limits.rows && self.fits(backend, &longer, options) {
+                return longer;
+            }
+            rows /= 2;
+        }
+        limits
+    }
+
     /// Compiles the model on its device and reserves all memory that it can need.
     ///
     /// # Errors
@@ -376,7 +391,8 @@ impl Model {
     }
 
     fn plan_on(&self, placed: Placed, graph: &Graph, options: &Options) -> Result<Box<dyn Plan>, Error> {
-        let (backend, limits) = (placed.backend, self.limits(options));
+        let backend = placed.backend;
+        let limits = self.limits_on(&*backend, options);
         let tapped = options.check.then(|| check::tapped(graph));
         let graph = tapped.as_ref().unwrap_or(graph);
         let memory = backend.memory(graph, &limits)?;

@@ -282,6 +282,9 @@ mod tests {
         fn runs(&self, op: &Op) -> bool {
             self.0.runs(op)
         }
+        fn prompt_rows(&self) -> usize {
+            2048
+        }
         fn memory(&self, graph: &Graph, limits: &Limits) -> Result<Memory, Error> {
             let memory = self.0.memory(graph, limits)?;
             Ok(Memory { weights: memory.weights + memory.mapped_weights, mapped_weights: 0, ..memory })
@@ -308,6 +311,30 @@ mod tests {
         }
         let none = Budget { total: Some(1), each: [None; 2] };
         assert_eq!(pair(0).fill(graph, &limits, &none).unwrap(), None);
+    }
+
+    #[test]
+    fn prompts_run_in_the_longest_steps_that_the_device_likes_and_that_fit() {
+        let model = Model::builtin().unwrap();
+        let device = Small(cpu());
+        let options = |prefill_chunk, memory_budget| Options {
+            context: Some(4096),
+            prefill_chunk,
+            memory_budget,
+            ..Options::default()
+        };
+        let rows = |chunk, budget| model.limits_on(&device, &options(chunk, budget)).rows;
+        let needs = |rows| {
+            let limits = Limits { rows, ..model.limits(&options(None, None)) };
+            device.memory(&model.graph, &limits).unwrap().own()
+        };
+        assert_eq!([rows(None, None), rows(Some(100), None), rows(Some(4000), None)], [2048, 100, 4000]);
+        assert_eq!([2048, 1024].map(|n| rows(None, Some(needs(n)))), [2048, 1024]);
+        assert_eq!([2048, 1024, 512].map(|n| rows(None, Some(needs(n) - 1))), [1024, 512, 512]);
+        assert_eq!(
+            model.limits_on(&device, &Options { context: Some(100), ..options(None, None) }).rows,
+            100
+        );
     }
 
     #[test]

@@ -125,6 +125,11 @@ impl Backend for Gpu {
         self.device.memory
     }
 
+    fn prompt_rows(&self) -> usize {
+        // Fewer rows make too few tiles for all of a large GPU.
+        if self.device.caps.software { 512 } else { 2048 }
+    }
+
     fn runs(&self, _op: &Op) -> bool {
         true
     }

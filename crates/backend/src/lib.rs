@@ -128,6 +128,11 @@ pub trait Backend: Send + Sync {
     /// Bytes that can be reserved on this device now, if it says.
     fn available_memory(&self) -> Option<u64>;
 
+    /// Tokens of a prompt in one step from which on the device is hardly faster with more.
+    fn prompt_rows(&self) -> usize {
+        512
+    }
+
     /// Whether `compile` takes this op as it is; ops that it does not are expanded first ([`Graph::expanded`]).
     fn runs(&self, op: &Op) -> bool;
 
