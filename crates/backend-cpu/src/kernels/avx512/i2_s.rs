@@ -1,8 +1,11 @@
 //! `i2_s` for AVX-512: planes of two bits, the first group highest, without scales.
 
-use super::bytes::empty;
+use super::bytes::{Bytes, empty};
+use super::one::{self, Packed, Picks, Sums, fold};
 use super::*;
+use crate::kernels::activations::COARSE_ORDER;
 use crate::kernels::format::Format;
+use crate::kernels::matmul::Quad;
 
 /// Two blocks of 32 bytes.
 struct I2S;
@@ -14,6 +17,9 @@ impl Format for I2S {
 }
 
 blocks!("i2_s", I2S, load_pair);
+
+/// The kernels of this encoding on processors that permute bytes.
+pub const VBMI_BLOCKS: Blocks = with_one!(BLOCKS, I2S);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
@@ -27,4 +33,42 @@ fn load_pair(a: &[u8; 64], b: &[u8; 64]) -> Pair {
         tq2_0::spread::<true>(_mm512_sub_epi8(packed, _mm512_add_epi8(three, three)), n, &mut pair);
     }
     pair
+}
+
+/// The meaning of the two bits from `bit` on of six, plus 1.
+const fn meanings(bit: usize) -> Bytes {
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        table[i] = [0, 1, 2, 1][i >> bit & 3];
+        i += 1;
+    }
+    Bytes(table)
+}
+
+impl Packed for I2S {
+    const BYTES: usize = 64;
+    const READ: usize = 64;
+    const BIAS: i32 = 1;
+    const PICKS: &'static Picks = &tq2_0::TWO_GROUPS;
+    const GROUPS: [usize; 8] = COARSE_ORDER;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
+        let (a, b) = (rows[0], rows[1]);
+        static MEANINGS: [Bytes; 2] = [meanings(4), meanings(0)];
+        // The first of two groups lies two bits higher; a look-up reads the lowest six bits.
+        let shift = _mm512_set4_epi64(0, 0, 0x0002_0002_0002_0002, 0x0002_0002_0002_0002);
+        let mut dots = [_mm512_setzero_si512(); 4];
+        for v in 0..4 {
+            let (n, half) = (v / 2, v % 2);
+            let packed = _mm512_srlv_epi16(tq2_0::twice(a, b, 16 * v), shift);
+            for (plane, meanings) in MEANINGS.iter().enumerate() {
+                let (i, codes) = (2 * n + plane, _mm512_permutexvar_epi8(packed, meanings.get()));
+                dots[i] = _mm512_dpbusd_epi32(dots[i], codes, one::codes(x, 2 * i + half));
+            }
+        }
+        to[0] = Sums::coarse(fold(fold(dots[0], dots[1]), fold(dots[2], dots[3])), _mm512_set1_ps(1.0));
+    }
 }

@@ -6,6 +6,7 @@
 //! rows of activations. Unsigned codes carry a bias, which is taken back with the sum of the activation codes.
 
 mod batch;
+mod one;
 mod quads;
 mod rows;
 mod tile;
@@ -81,8 +82,11 @@ pub static VBMI_KERNELS: &[Blocks] = &[
     iq3_s::BLOCKS,
     iq3_xxs::BLOCKS,
     mxfp4::BLOCKS,
+    i2_s::VBMI_BLOCKS,
     q1_0::BLOCKS,
+    q2_k::VBMI_BLOCKS,
     stq1_0::BLOCKS,
+    tq2_0::VBMI_BLOCKS,
     trits::TQ1_0_BLOCKS,
     trits::PTQ1_0_BLOCKS,
     two_bits::Q2_0_BLOCKS,
@@ -209,7 +213,25 @@ macro_rules! blocks_of {
         Blocks { name: $name, few, fill, tile }
     }};
 }
-use {batch_of, blocks, blocks_of, on_chunk};
+/// The same kernels, with one of its own for one row of activations.
+macro_rules! with_one {
+    ($blocks:expr, $packed:ty) => {{
+        use $crate::kernels::matmul::{Job, Quad};
+        #[target_feature(
+            enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni"
+        )]
+        fn few(job: &Job<'_>, room: &mut [Quad]) {
+            if job.x.count() == 1 {
+                $crate::kernels::avx512::one::product::<$packed>(job, room);
+            } else {
+                // SAFETY: this function has been entered, so the processor has what it needs, which is more.
+                unsafe { ($blocks.few)(job, room) }
+            }
+        }
+        Blocks { few, ..$blocks }
+    }};
+}
+use {batch_of, blocks, blocks_of, on_chunk, with_one};
 
 /// Codes that are what they were transposed as.
 #[inline(always)]

@@ -1,9 +1,11 @@
 //! `q1_0` for AVX-512: blocks of 18 bytes, a scale and 128 signs.
 
 use super::bytes::{Bytes, empty, halves_for_two};
+use super::one::{self, Packed, Picks, Sums, cut, cuts, gather, halves, picks, words_at};
 use super::vbmi::multishift;
 use super::*;
 use crate::kernels::format::Format;
+use crate::kernels::matmul::Quad;
 
 /// Two blocks of 18 bytes.
 struct Q1_0;
@@ -14,7 +16,10 @@ impl Format for Q1_0 {
     const TOP: i32 = 2;
 }
 
-blocks!("q1_0", Q1_0, load_pair);
+blocks!(SOME: "q1_0", Q1_0, load_pair);
+
+/// The kernels of this encoding.
+pub const BLOCKS: Blocks = with_one!(SOME, Q1_0);
 
 /// Two groups from 64 bits: where their first, and their last, sixteen bits are, one lower.
 const fn bits(half: usize) -> Bytes {
@@ -45,4 +50,58 @@ fn load_pair(a: &[u8; 36], b: &[u8; 36]) -> Pair {
         pair.high[i] = _mm512_and_si512(multishift(last, bits), two);
     }
     pair
+}
+
+/// Two blocks' bits.
+static BITS: Bytes = {
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        table[i] = (18 * (i % 32 / 16) + 2 + i % 16) as u8;
+        i += 1;
+    }
+    Bytes(table)
+};
+
+static SCALES: Bytes = words_at([0, 0, 0, 0, 18, 18, 18, 18]);
+
+/// Bit `n` of each byte, twice what it is.
+static TWICE: [Bytes; 8] = {
+    let mut all = [Bytes([0; 64]); 8];
+    let mut i = 0;
+    while i < 64 {
+        all[i / 8].0[8 * (i % 8) + 6] = 1 << (i / 8);
+        i += 1;
+    }
+    all
+};
+
+/// A group is four bytes: bit `v` of each makes vector `v`.
+impl Packed for Q1_0 {
+    const BYTES: usize = 36;
+    const READ: usize = 64;
+    const BIAS: i32 = 1;
+    const PICKS: &'static Picks = &const {
+        let mut numbers = [[0; 32]; 8];
+        let mut i = 0;
+        while i < 256 {
+            numbers[i / 32][i % 32] = i % 32 * 8 + i / 32;
+            i += 1;
+        }
+        picks(numbers)
+    };
+    const GROUPS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
+        let (a, b) = (rows[0], rows[1]);
+        let (a, b) = (load(a, 0), load(b, 0));
+        let bits = gather(a, b, &BITS);
+        let mut dots = _mm512_setzero_si512();
+        for (v, twice) in TWICE.iter().enumerate() {
+            dots = _mm512_dpbusd_epi32(dots, cut(bits, twice), one::codes(x, v));
+        }
+        to[0] = Sums::coarse(dots, halves(a, b, &SCALES));
+    }
 }

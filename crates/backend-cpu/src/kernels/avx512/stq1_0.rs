@@ -1,9 +1,11 @@
 //! `stq1_0` for AVX-512: fours of ternary numbers with one zero, named by a nibble and a sign.
 
 use super::bytes::{Bytes, eight, empty, heads, select};
+use super::one::{self, Packed, Picks, Sums, cut, cuts, fold, picks};
 use super::vbmi::{multishift, permute};
 use super::*;
 use crate::kernels::format::Format;
+use crate::kernels::matmul::Quad;
 
 /// One block.
 struct Stq1_0;
@@ -14,7 +16,10 @@ impl Format for Stq1_0 {
     const TOP: i32 = 2;
 }
 
-blocks!("stq1_0", Stq1_0, load_pair);
+blocks!(SOME: "stq1_0", Stq1_0, load_pair);
+
+/// The kernels of this encoding.
+pub const BLOCKS: Blocks = with_one!(SOME, Stq1_0);
 
 /// Number `p`, and then number `p + 2`, of the four that each code and sign stands for, with 1 added.
 const fn fours(p: usize) -> Bytes {
@@ -74,4 +79,69 @@ fn load_pair(a: &[u8; 42], b: &[u8; 42]) -> Pair {
         pair.high[i] = permute(index, odd);
     }
     pair
+}
+
+/// The four numbers of each code and sign, with 1 added, two bits each; bit 5 of an index does not count.
+static ALL_FOUR: Bytes = {
+    let (even, odd) = (fours(0), fours(1));
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        let (first, last) = (i % 32, 32 + i % 32);
+        table[i] = even.0[first] | odd.0[first] << 2 | even.0[last] << 4 | odd.0[last] << 6;
+        i += 1;
+    }
+    Bytes(table)
+};
+
+/// Signs of the even, or odd, fours of a row, to bit 4.
+const fn every_other(first: usize) -> Bytes {
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        table[i] = ((60 + first + 2 * (i % 32)) % 64) as u8;
+        i += 1;
+    }
+    Bytes(table)
+}
+
+/// Sixteen fours hold two groups: the first half of the first, its second half, and then the same of the second group.
+impl Packed for Stq1_0 {
+    const BYTES: usize = 42;
+    const READ: usize = 42;
+    const BIAS: i32 = 1;
+    const PICKS: &'static Picks = &const {
+        let mut numbers = [[0; 32]; 8];
+        let mut i = 0;
+        while i < 256 {
+            // Vector: which group of two, which of its halves, even or odd fours.
+            let (v, four) = (i / 32, 2 * (i % 32) + i / 32 % 2);
+            numbers[v][i % 32] = 64 * (four / 16) + four % 16 + 16 * (v / 2);
+            i += 1;
+        }
+        picks(numbers)
+    };
+    const GROUPS: [usize; 8] = [0, 2, 1, 3, 4, 6, 5, 7];
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
+        let (a, b) = (rows[0], rows[1]);
+        static SIGNS: [Bytes; 2] = [every_other(0), every_other(1)];
+        static CUTS: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
+        let signs = _mm512_mask_set1_epi64(_mm512_set1_epi64(eight(a, 32)), 0xF0, eight(b, 32));
+        let nibbles = join(half(a, 0), half(b, 0));
+        let index = |nibbles, odd: usize| {
+            let sign = _mm512_multishift_epi64_epi8(SIGNS[odd].get(), signs);
+            let index = _mm512_ternarylogic_epi64::<0xCA>(_mm512_set1_epi8(15), nibbles, sign);
+            _mm512_permutexvar_epi8(index, ALL_FOUR.get())
+        };
+        let fours = [index(nibbles, 0), index(_mm512_srli_epi16::<4>(nibbles), 1)];
+        let mut dots = [_mm512_setzero_si512(); 2];
+        for v in 0..8 {
+            let codes = cut(fours[v % 2], &CUTS[v / 2]);
+            dots[v / 4] = _mm512_dpbusd_epi32(dots[v / 4], codes, one::codes(x, v));
+        }
+        to[0] = Sums::coarse(fold(dots[0], dots[1]), heads(a, b, 40));
+    }
 }

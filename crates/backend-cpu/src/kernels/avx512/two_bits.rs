@@ -1,10 +1,12 @@
 //! Numbers of two bits in order: blocks of a half-precision scale and 64 (`q2_0`) or 128 (`pq2_0`) of them.
 
 use super::bytes::{Bytes, empty, halves_for_two};
+use super::one::{self, Packed, Picks, Sums, cut, cuts, fold, gather, halves, picks, words_at};
 use super::vbmi::multishift;
 use super::*;
 use crate::kernels::format::Format;
 use crate::kernels::formats::Q2_0;
+use crate::kernels::matmul::Quad;
 
 /// Two blocks of 34 bytes.
 struct Pq2_0;
@@ -15,8 +17,14 @@ impl Format for Pq2_0 {
     const TOP: i32 = 3;
 }
 
-blocks!(Q2_0_BLOCKS: "q2_0", Q2_0, load_pair::<64, 72>);
-blocks!(PQ2_0_BLOCKS: "pq2_0", Pq2_0, load_pair::<128, 68>);
+blocks!(SOME_Q2_0: "q2_0", Q2_0, load_pair::<64, 72>);
+blocks!(SOME_PQ2_0: "pq2_0", Pq2_0, load_pair::<128, 68>);
+
+/// The kernels of `q2_0`.
+pub const Q2_0_BLOCKS: Blocks = with_one!(SOME_Q2_0, Q2_0);
+
+/// The kernels of `pq2_0`.
+pub const PQ2_0_BLOCKS: Blocks = with_one!(SOME_PQ2_0, Pq2_0);
 
 /// A group in 64 bits: where its first, and its last, sixteen numbers are.
 const fn numbers(half: usize) -> Bytes {
@@ -53,4 +61,83 @@ fn load_pair<const BLOCK: usize, const BYTES: usize>(a: &[u8; BYTES], b: &[u8; B
         pair.high[i] = _mm512_and_si512(multishift(last, both), three);
     }
     pair
+}
+
+/// A group is eight bytes: two bits of each of 32 bytes make a vector, four of these four groups.
+const IN_ORDER: Picks = {
+    let mut numbers = [[0; 32]; 8];
+    let mut i = 0;
+    while i < 256 {
+        numbers[i / 32][i % 32] = 128 * (i / 128) + 4 * (i % 32) + i / 32 % 4;
+        i += 1;
+    }
+    picks(numbers)
+};
+
+/// Groups of which [`in_order`] leaves the sums in each lane.
+const GROUPS: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
+
+static CUTS: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
+
+/// Multiplies the packed codes of groups 0 to 3, and 4 to 7, of two rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+fn in_order(packed: [__m512i; 2], x: &[Quad]) -> __m512i {
+    let mut dots = [_mm512_setzero_si512(); 2];
+    for n in 0..2 {
+        for (v, cuts) in CUTS.iter().enumerate() {
+            dots[n] = _mm512_dpbusd_epi32(dots[n], cut(packed[n], cuts), one::codes(x, 4 * n + v));
+        }
+    }
+    fold(dots[0], dots[1])
+}
+
+/// The bytes of two blocks of 18 bytes, `at` the codes of the first.
+const fn two_blocks(at: usize) -> Bytes {
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        table[i] = (at + 18 * (i % 32 / 16) + i % 16) as u8;
+        i += 1;
+    }
+    Bytes(table)
+}
+
+impl Packed for Q2_0 {
+    const BYTES: usize = 72;
+    const READ: usize = 72;
+    const BIAS: i32 = 1;
+    const PICKS: &'static Picks = &IN_ORDER;
+    const GROUPS: [usize; 8] = GROUPS;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
+        let (a, b) = (rows[0], rows[1]);
+        static FIRST: Bytes = two_blocks(2);
+        // Of what is loaded eight bytes later.
+        static LAST: Bytes = two_blocks(38 - 8);
+        static SCALES: Bytes = words_at([0, 0, 36, 36, 18, 18, 54, 54]);
+        let starts = [load(a, 0), load(b, 0)];
+        let first = gather(starts[0], starts[1], &FIRST);
+        let last = gather(load(a, 8), load(b, 8), &LAST);
+        to[0] = Sums::coarse(in_order([first, last], x), halves(starts[0], starts[1], &SCALES));
+    }
+}
+
+impl Packed for Pq2_0 {
+    const BYTES: usize = 68;
+    const READ: usize = 68;
+    const BIAS: i32 = 1;
+    const PICKS: &'static Picks = &IN_ORDER;
+    const GROUPS: [usize; 8] = GROUPS;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
+        let (a, b) = (rows[0], rows[1]);
+        static SCALES: Bytes = words_at([0, 0, 34, 34, 0, 0, 34, 34]);
+        let packed = |at| join(half(a, at), half(b, at));
+        to[0] = Sums::coarse(in_order([packed(2), packed(36)], x), halves(load(a, 0), load(b, 0), &SCALES));
+    }
 }
