@@ -31,6 +31,12 @@ pub fn eight(bytes: &[u8], at: usize) -> i64 {
     i64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes of a block"))
 }
 
+/// The `N` bytes at `at`.
+#[inline(always)]
+pub fn part<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
+    bytes[at..].first_chunk().expect("bytes of a block")
+}
+
 /// The sixteen bytes at `at`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]

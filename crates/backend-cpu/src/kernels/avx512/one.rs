@@ -9,7 +9,7 @@
 //! Sums are those of the contract: exact integers a group, then one lane of floats for every eighth group.
 
 use super::bytes::Bytes;
-use super::store_floats;
+use super::{store_floats, vbmi};
 use crate::kernels::activations::{CHUNK, COARSE_ORDER, FINE_ORDER, Row, chunks, code_place};
 use crate::kernels::matmul::{Job, Quad};
 use std::arch::x86_64::*;
@@ -147,20 +147,21 @@ pub fn product<F: Packed>(job: &Job<'_>, room: &mut [Quad]) {
 #[inline(always)]
 fn chunk_of<'a, F: Packed>(job: &Job<'a>, row: usize, q: usize, pad: &'a mut [u8; LONGEST]) -> &'a [u8] {
     let at = row * job.row_bytes + q * F::BYTES;
-    match job.bytes.get(at..at + F::READ) {
-        Some(bytes) if (q + 1) * CHUNK <= job.row_len => bytes,
-        _ => padded(&job.row(row)[q * F::BYTES..], F::BYTES, &mut pad[..F::READ]),
+    if (q + 1) * CHUNK <= job.row_len && at + F::READ <= job.bytes.len() {
+        return &job.bytes[at..at + F::READ];
     }
+    copy(&job.row(row)[q * F::BYTES..], F::BYTES, pad);
+    // Both slices have a length that is known here, so what is read of them needs no checks.
+    &pad[..F::READ]
 }
 
-/// Up to `len` of some bytes, and zeros.
+/// Copies up to `len` bytes, and zeros behind them.
 #[cold]
 #[inline(never)]
-fn padded<'a>(bytes: &[u8], len: usize, pad: &'a mut [u8]) -> &'a [u8] {
+fn copy(bytes: &[u8], len: usize, pad: &mut [u8; LONGEST]) {
     let len = len.min(bytes.len());
     pad.fill(0);
     pad[..len].copy_from_slice(&bytes[..len]);
-    pad
 }
 
 /// Lays a row of activations out.
@@ -261,8 +262,7 @@ fn tree<F: Packed>(lanes: __m512) -> [f32; 2] {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
 pub fn codes(x: &[Quad], i: usize) -> __m512i {
-    // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
-    _mm512_broadcast_i64x4(unsafe { _mm256_loadu_si256(x[i].0.as_ptr().cast()) })
+    vbmi::twice(&x[i].0)
 }
 
 /// What [`cut`] needs for codes of `width` bits, which begin at bit `from[i]` of each byte of part `i` of 64 bits.
@@ -277,6 +277,9 @@ pub const fn cuts(width: usize, from: [usize; 8]) -> Bytes {
     }
     Bytes(table)
 }
+
+/// The four codes of two bits of each byte.
+pub static PLANES: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
 
 /// Codes cut out of bytes.
 #[inline]

@@ -1,7 +1,7 @@
 //! `q1_0` for AVX-512: blocks of 18 bytes, a scale and 128 signs.
 
 use super::bytes::{Bytes, empty, halves_for_two};
-use super::one::{self, Packed, Picks, Sums, cut, cuts, gather, halves, picks, words_at};
+use super::one::{self, Packed, Picks, Sums, cut, gather, halves, picks, words_at};
 use super::vbmi::multishift;
 use super::*;
 use crate::kernels::format::Format;

@@ -1,7 +1,7 @@
 //! `q2_k` for AVX-512: planes of two bits under four-bit scales and minimums for every 16 numbers.
 
 use super::bytes::{Bytes, empty, fine_order, heads, sixteen, unsigned};
-use super::one::{self, Packed, Picks, Sums, cut, cuts, fold, picks};
+use super::one::{self, PLANES, Packed, Picks, Sums, cut, fold, picks};
 use super::*;
 use crate::kernels::activations::COARSE_ORDER;
 use crate::kernels::formats::Q2K;
@@ -62,7 +62,6 @@ impl Packed for Q2K {
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
     unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
         let (a, b) = (rows[0], rows[1]);
-        static CUTS: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
         static LEVELS: [Bytes; 2] = [groups(0), groups(1)];
         let bits = |row: &[u8]| i64::from(u32::from_le_bytes([row[80], row[81], row[82], row[83]]));
         // Of `a` the factors of scales and of minimums, then of `b`.
@@ -76,7 +75,7 @@ impl Packed for Q2K {
         for part in 0..2 {
             let packed = join(half(a, 16 + 32 * part), half(b, 16 + 32 * part));
             let mut dots = [zero; 4];
-            for (v, cuts) in CUTS.iter().enumerate() {
+            for (v, cuts) in PLANES.iter().enumerate() {
                 dots[v] = _mm512_dpbusd_epi32(zero, cut(packed, cuts), one::codes(x, 4 * part + v));
             }
             to[0].dots[part] = fold(fold(dots[0], dots[1]), fold(dots[2], dots[3]));

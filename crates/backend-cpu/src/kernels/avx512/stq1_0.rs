@@ -1,7 +1,7 @@
 //! `stq1_0` for AVX-512: fours of ternary numbers with one zero, named by a nibble and a sign.
 
 use super::bytes::{Bytes, eight, empty, heads, select};
-use super::one::{self, Packed, Picks, Sums, cut, cuts, fold, picks};
+use super::one::{self, PLANES, Packed, Picks, Sums, cut, fold, picks};
 use super::vbmi::{multishift, permute};
 use super::*;
 use crate::kernels::format::Format;
@@ -128,7 +128,6 @@ impl Packed for Stq1_0 {
     unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
         let (a, b) = (rows[0], rows[1]);
         static SIGNS: [Bytes; 2] = [every_other(0), every_other(1)];
-        static CUTS: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
         let signs = _mm512_mask_set1_epi64(_mm512_set1_epi64(eight(a, 32)), 0xF0, eight(b, 32));
         let nibbles = join(half(a, 0), half(b, 0));
         let index = |nibbles, odd: usize| {
@@ -139,7 +138,7 @@ impl Packed for Stq1_0 {
         let fours = [index(nibbles, 0), index(_mm512_srli_epi16::<4>(nibbles), 1)];
         let mut dots = [_mm512_setzero_si512(); 2];
         for v in 0..8 {
-            let codes = cut(fours[v % 2], &CUTS[v / 2]);
+            let codes = cut(fours[v % 2], &PLANES[v / 2]);
             dots[v / 4] = _mm512_dpbusd_epi32(dots[v / 4], codes, one::codes(x, v));
         }
         to[0] = Sums::coarse(fold(dots[0], dots[1]), heads(a, b, 40));

@@ -1,6 +1,6 @@
 //! `tq2_0` for AVX-512: planes of two bits under one scale.
 
-use super::bytes::{Bytes, empty, heads, sixteen};
+use super::bytes::{Bytes, empty, heads, part};
 use super::one::{self, Packed, Picks, Sums, cut, cuts, fold, picks};
 use super::*;
 use crate::kernels::activations::COARSE_ORDER;
@@ -75,7 +75,7 @@ pub const TWO_GROUPS: Picks = {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn twice(a: &[u8], b: &[u8], at: usize) -> __m512i {
-    _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(sixteen(a, at)), 0xFF00, sixteen(b, at))
+    vbmi::insert(vbmi::four_times(part(a, at)), 0xFF00, part(b, at))
 }
 
 impl Packed for Tq2_0 {

@@ -2,10 +2,10 @@
 //!
 //! A table turns a byte into five pairs of bits: four in one byte, the fifth in another.
 
-use super::bytes::{Bytes, empty, halves_for_two, heads, load_part, sixteen};
+use super::bytes::{Bytes, empty, halves_for_two, heads, load_part, part};
 use super::grid::plane;
-use super::one::{Packed, Picks, Sums, cut, cuts, fold, picks};
-use super::vbmi::Table;
+use super::one::{PLANES, Packed, Picks, Sums, cut, cuts, fold, picks};
+use super::vbmi::{Table, four_times, insert};
 use super::*;
 use crate::kernels::format::Format;
 use crate::kernels::matmul::Quad;
@@ -132,17 +132,15 @@ fn load_two(a: &[u8; 56], b: &[u8; 56]) -> Pair {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
 fn sixteen_of(x: &[Quad], i: usize) -> __m512i {
-    _mm512_broadcast_i32x4(sixteen(&x[i / 2].0, 16 * (i % 2)))
+    four_times(part(&x[i / 2].0, 16 * (i % 2)))
 }
 
 /// The sixteen bytes at `at` of each of four rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
 fn of_four(rows: &[&[u8]], at: usize) -> __m512i {
-    let mut all = _mm512_castsi128_si512(sixteen(rows[0], at));
-    all = _mm512_mask_broadcast_i32x4(all, 0x00F0, sixteen(rows[1], at));
-    all = _mm512_mask_broadcast_i32x4(all, 0x0F00, sixteen(rows[2], at));
-    _mm512_mask_broadcast_i32x4(all, 0xF000, sixteen(rows[3], at))
+    let all = insert(four_times(part(rows[0], at)), 0x00F0, part(rows[1], at));
+    insert(insert(all, 0x0F00, part(rows[2], at)), 0xF000, part(rows[3], at))
 }
 
 /// What a table of 256 bytes says of 64 bytes; the masks are their bits 6 and 7.
@@ -186,9 +184,6 @@ fn folded(dots: [__m512i; 8]) -> [__m512i; 2] {
     [pair(0), pair(4)]
 }
 
-/// Digit `n` of packed digits 0 to 3.
-static DIGIT: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
-
 /// Sixteen numbers after sixteen, as they come.
 const SIXTEENS: Picks = {
     let mut numbers = [[0; 32]; 8];
@@ -216,7 +211,7 @@ impl Packed for Tq1_0 {
         for half in 0..2 {
             let [four, fifth] = five(of_four(rows, 16 * half));
             for n in 0..4 {
-                let codes = cut(four, &DIGIT[n]);
+                let codes = cut(four, &PLANES[n]);
                 dots[n] = _mm512_dpbusd_epi32(dots[n], codes, sixteen_of(x, 2 * n + half));
             }
             dots[4] = _mm512_dpbusd_epi32(dots[4], fifth, sixteen_of(x, 8 + half));
@@ -225,7 +220,7 @@ impl Packed for Tq1_0 {
         let [four, fifth] = five(of_four(rows, 32));
         for n in 0..4 {
             let i = 5 + n / 2;
-            dots[i] = _mm512_dpbusd_epi32(dots[i], cut(four, &DIGIT[n]), sixteen_of(x, 10 + n));
+            dots[i] = _mm512_dpbusd_epi32(dots[i], cut(four, &PLANES[n]), sixteen_of(x, 10 + n));
         }
         dots[7] = _mm512_dpbusd_epi32(dots[7], fifth, sixteen_of(x, 14));
         // Four digits of the last four are the last half.
@@ -290,7 +285,7 @@ impl Packed for Ptq1_0 {
             };
             let [four, fifth] = five(of_four(rows, 28 * block));
             for n in 0..4 {
-                add(n / 2, cut(four, &DIGIT[n]), n);
+                add(n / 2, cut(four, &PLANES[n]), n);
             }
             add(2, fifth, 4);
             add(2, cut(eights[block], &DIGITS[0]), 5);

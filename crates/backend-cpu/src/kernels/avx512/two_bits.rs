@@ -1,7 +1,7 @@
 //! Numbers of two bits in order: blocks of a half-precision scale and 64 (`q2_0`) or 128 (`pq2_0`) of them.
 
 use super::bytes::{Bytes, empty, halves_for_two};
-use super::one::{self, Packed, Picks, Sums, cut, cuts, fold, gather, halves, picks, words_at};
+use super::one::{self, PLANES, Packed, Picks, Sums, cut, fold, gather, halves, picks, words_at};
 use super::vbmi::multishift;
 use super::*;
 use crate::kernels::format::Format;
@@ -77,15 +77,13 @@ const IN_ORDER: Picks = {
 /// Groups of which [`in_order`] leaves the sums in each lane.
 const GROUPS: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
 
-static CUTS: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
-
 /// Multiplies the packed codes of groups 0 to 3, and 4 to 7, of two rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
 fn in_order(packed: [__m512i; 2], x: &[Quad]) -> __m512i {
     let mut dots = [_mm512_setzero_si512(); 2];
     for n in 0..2 {
-        for (v, cuts) in CUTS.iter().enumerate() {
+        for (v, cuts) in PLANES.iter().enumerate() {
             dots[n] = _mm512_dpbusd_epi32(dots[n], cut(packed[n], cuts), one::codes(x, 4 * n + v));
         }
     }

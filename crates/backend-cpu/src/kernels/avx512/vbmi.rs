@@ -83,3 +83,41 @@ pub fn affine(bytes: __m512i, matrix: __m512i) -> __m512i {
     }
     out
 }
+
+/// 32 bytes, twice. (The compiler would rather load them once and move them across, which takes a port that is short.)
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn twice(bytes: &[u8; 32]) -> __m512i {
+    let out;
+    // SAFETY: the instruction changes nothing but its first operand, and the reference covers the 32 bytes read.
+    unsafe {
+        asm!("vbroadcasti64x4 {}, ymmword ptr [{}]", lateout(zmm_reg) out, in(reg) bytes,
+            options(pure, readonly, nostack, preserves_flags));
+    }
+    out
+}
+
+/// Sixteen bytes, four times.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn four_times(bytes: &[u8; 16]) -> __m512i {
+    let out;
+    // SAFETY: as above, for 16 bytes.
+    unsafe {
+        asm!("vbroadcasti32x4 {}, xmmword ptr [{}]", lateout(zmm_reg) out, in(reg) bytes,
+            options(pure, readonly, nostack, preserves_flags));
+    }
+    out
+}
+
+/// Sixteen bytes in those parts of 32 bits that the mask names.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn insert(mut into: __m512i, mask: __mmask16, bytes: &[u8; 16]) -> __m512i {
+    // SAFETY: as above.
+    unsafe {
+        asm!("vbroadcasti32x4 {}{{{}}}, xmmword ptr [{}]", inout(zmm_reg) into, in(kreg) mask, in(reg) bytes,
+            options(pure, readonly, nostack, preserves_flags));
+    }
+    into
+}
