@@ -1,7 +1,7 @@
 //! `i2_s` for AVX-512: planes of two bits, the first group highest, without scales.
 
-use super::bytes::{Bytes, empty};
-use super::one::{self, Packed, Picks, Sums, fold};
+use super::bytes::{Bytes, empty, part};
+use super::one::{self, Packed, Picks, Sums, fold, picks};
 use super::*;
 use crate::kernels::activations::COARSE_ORDER;
 use crate::kernels::format::Format;
@@ -46,29 +46,46 @@ const fn meanings(bit: usize) -> Bytes {
     Bytes(table)
 }
 
+/// As the lines of activations lie: half of two groups in a vector.
+const TWO_GROUPS: Picks = {
+    let mut numbers = [[0; 32]; 8];
+    let mut i = 0;
+    while i < 256 {
+        numbers[i / 32][i % 32] = 64 * (i / 64) + 32 * (i / 16 % 2) + 16 * (i / 32 % 2) + i % 16;
+        i += 1;
+    }
+    picks(numbers)
+};
+
+/// The sixteen bytes at `at` of each of two rows, twice.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn twice(a: &[u8], b: &[u8], at: usize) -> __m512i {
+    vbmi::insert(vbmi::four_times(part(a, at)), 0xFF00, part(b, at))
+}
+
 impl Packed for I2S {
     const BYTES: usize = 64;
     const READ: usize = 64;
     const BIAS: i32 = 1;
-    const PICKS: &'static Picks = &tq2_0::TWO_GROUPS;
+    const PICKS: &'static Picks = &TWO_GROUPS;
     const GROUPS: [usize; 8] = COARSE_ORDER;
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
-        let (a, b) = (rows[0], rows[1]);
+    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
         static MEANINGS: [Bytes; 2] = [meanings(4), meanings(0)];
         // The first of two groups lies two bits higher; a look-up reads the lowest six bits.
         let shift = _mm512_set4_epi64(0, 0, 0x0002_0002_0002_0002, 0x0002_0002_0002_0002);
         let mut dots = [_mm512_setzero_si512(); 4];
         for v in 0..4 {
             let (n, half) = (v / 2, v % 2);
-            let packed = _mm512_srlv_epi16(tq2_0::twice(a, b, 16 * v), shift);
+            let packed = _mm512_srlv_epi16(twice(a, b, 16 * v), shift);
             for (plane, meanings) in MEANINGS.iter().enumerate() {
                 let (i, codes) = (2 * n + plane, _mm512_permutexvar_epi8(packed, meanings.get()));
                 dots[i] = _mm512_dpbusd_epi32(dots[i], codes, one::codes(x, 2 * i + half));
             }
         }
-        to[0] = Sums::coarse(fold(fold(dots[0], dots[1]), fold(dots[2], dots[3])), _mm512_set1_ps(1.0));
+        Sums::coarse(fold(fold(dots[0], dots[1]), fold(dots[2], dots[3])), _mm512_set1_ps(1.0))
     }
 }

@@ -3,7 +3,8 @@
 //! One file per encoding says how 256 numbers of two rows become eight vectors of unsigned codes and their scales
 //! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`quads`] do so for four rows of activations in a vector, [`tile`]
 //! transposes eight pairs into a tile of sixteen rows and multiplies that, [`batch`] does the same within registers for some
-//! rows of activations. Unsigned codes carry a bias, which is taken back with the sum of the activation codes.
+//! rows of activations. Unsigned codes carry a bias, which is taken back with the sum of the activation codes. Where bits are
+//! few, [`one`] multiplies one row of activations with codes as they lie in the file.
 
 mod batch;
 mod one;
@@ -86,7 +87,6 @@ pub static VBMI_KERNELS: &[Blocks] = &[
     q1_0::BLOCKS,
     q2_k::VBMI_BLOCKS,
     stq1_0::BLOCKS,
-    tq2_0::VBMI_BLOCKS,
     trits::TQ1_0_BLOCKS,
     trits::PTQ1_0_BLOCKS,
     two_bits::Q2_0_BLOCKS,

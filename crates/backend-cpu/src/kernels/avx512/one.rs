@@ -50,12 +50,6 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Nothing.
-    const ZERO: Self = {
-        // SAFETY: zeros are a value of every vector.
-        unsafe { std::mem::zeroed() }
-    };
-
     /// Those of groups of 32, without offsets.
     #[inline]
     #[target_feature(enable = "avx512f")]
@@ -85,14 +79,11 @@ pub trait Packed {
     /// The group in each lane: of 32 numbers of the chunk, or of 16 of half of it.
     const GROUPS: [usize; 8];
 
-    /// Rows that [`sums`](Self::sums) takes: 2 or 4.
-    const ROWS: usize = 2;
-
-    /// Multiplies 256 numbers of some rows, [`READ`](Self::READ) bytes of each, with a chunk of activations.
+    /// Multiplies 256 numbers of two rows, [`READ`](Self::READ) bytes of each, with a chunk of activations.
     ///
     /// # Safety
     /// The processor must have what [`product`] needs.
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]);
+    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums;
 }
 
 /// Vectors of 32 bytes that a chunk of activations takes: codes, then scales, biases and sums of all groups.
@@ -126,13 +117,10 @@ pub fn product<F: Packed>(job: &Job<'_>, room: &mut [Quad]) {
                     _mm_prefetch::<_MM_HINT_T0>(bytes[i].as_ptr().wrapping_add(AHEAD + at).cast());
                 }
             }
-            let mut sums = [Sums::ZERO; ROWS / 2];
-            for i in (0..ROWS).step_by(F::ROWS) {
+            for (lanes, pair) in lanes.iter_mut().zip(bytes.as_chunks::<2>().0) {
                 // SAFETY: this function has been entered, so the processor has what it needs.
-                unsafe { F::sums(&bytes[i..i + F::ROWS], x, &mut sums[i / 2..(i + F::ROWS) / 2]) }
-            }
-            for (lanes, sums) in lanes.iter_mut().zip(&sums) {
-                *lanes = scaled::<F>(sums, &x[VECTORS..], *lanes);
+                let sums = unsafe { F::sums(pair[0], pair[1], x) };
+                *lanes = scaled::<F>(&sums, &x[VECTORS..], *lanes);
             }
         }
         for (lanes, rows) in lanes.into_iter().zip(rows.as_chunks::<2>().0) {

@@ -94,14 +94,13 @@ impl Packed for Q1_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
-        let (a, b) = (rows[0], rows[1]);
+    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
         let (a, b) = (load(a, 0), load(b, 0));
         let bits = gather(a, b, &BITS);
         let mut dots = _mm512_setzero_si512();
         for (v, twice) in TWICE.iter().enumerate() {
             dots = _mm512_dpbusd_epi32(dots, cut(bits, twice), one::codes(x, v));
         }
-        to[0] = Sums::coarse(dots, halves(a, b, &SCALES));
+        Sums::coarse(dots, halves(a, b, &SCALES))
     }
 }

@@ -125,8 +125,7 @@ impl Packed for Stq1_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
-        let (a, b) = (rows[0], rows[1]);
+    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
         static SIGNS: [Bytes; 2] = [every_other(0), every_other(1)];
         let signs = _mm512_mask_set1_epi64(_mm512_set1_epi64(eight(a, 32)), 0xF0, eight(b, 32));
         let nibbles = join(half(a, 0), half(b, 0));
@@ -141,6 +140,6 @@ impl Packed for Stq1_0 {
             let codes = cut(fours[v % 2], &PLANES[v / 2]);
             dots[v / 4] = _mm512_dpbusd_epi32(dots[v / 4], codes, one::codes(x, v));
         }
-        to[0] = Sums::coarse(fold(dots[0], dots[1]), heads(a, b, 40));
+        Sums::coarse(fold(dots[0], dots[1]), heads(a, b, 40))
     }
 }

@@ -2,13 +2,11 @@
 //!
 //! A table turns a byte into five pairs of bits: four in one byte, the fifth in another.
 
-use super::bytes::{Bytes, empty, halves_for_two, heads, load_part, part};
+use super::bytes::{empty, halves_for_two, heads, load_part};
 use super::grid::plane;
-use super::one::{PLANES, Packed, Picks, Sums, cut, cuts, fold, picks};
-use super::vbmi::{Table, four_times, insert};
+use super::vbmi::Table;
 use super::*;
 use crate::kernels::format::Format;
-use crate::kernels::matmul::Quad;
 
 /// One block.
 struct Tq1_0;
@@ -28,14 +26,8 @@ impl Format for Ptq1_0 {
     const TOP: i32 = 2;
 }
 
-blocks!(SOME_TQ1_0: "tq1_0", Tq1_0, load_block);
-blocks!(SOME_PTQ1_0: "ptq1_0", Ptq1_0, load_two);
-
-/// The kernels of `tq1_0`.
-pub const TQ1_0_BLOCKS: Blocks = with_one!(SOME_TQ1_0, Tq1_0);
-
-/// The kernels of `ptq1_0`.
-pub const PTQ1_0_BLOCKS: Blocks = with_one!(SOME_PTQ1_0, Ptq1_0);
+blocks!(TQ1_0_BLOCKS: "tq1_0", Tq1_0, load_block);
+blocks!(PTQ1_0_BLOCKS: "ptq1_0", Ptq1_0, load_two);
 
 /// Digit `n` of a byte, as 0, 1, 2: the byte is a fraction of 256, see the `quant` crate.
 const fn digit(byte: usize, n: usize) -> u8 {
@@ -126,176 +118,4 @@ fn load_two(a: &[u8; 56], b: &[u8; 56]) -> Pair {
         pair.high[2 * block + 1] = _mm512_mask_and_epi64(last, 0b1000_1000, twos, mask);
     }
     pair
-}
-
-/// Sixteen activations, for each of four rows of weights.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-fn sixteen_of(x: &[Quad], i: usize) -> __m512i {
-    four_times(part(&x[i / 2].0, 16 * (i % 2)))
-}
-
-/// The sixteen bytes at `at` of each of four rows.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-fn of_four(rows: &[&[u8]], at: usize) -> __m512i {
-    let all = insert(four_times(part(rows[0], at)), 0x00F0, part(rows[1], at));
-    insert(insert(all, 0x0F00, part(rows[2], at)), 0xF000, part(rows[3], at))
-}
-
-/// What a table of 256 bytes says of 64 bytes; the masks are their bits 6 and 7.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-fn meaning(table: &'static [Table; 2], bytes: __m512i, bits: [u64; 2]) -> __m512i {
-    let [[a, b], [c, d]] = [&table[0].0, &table[1].0].map(|[first, last]| [first.get(), last.get()]);
-    let half = |a, b| _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(bytes, a), bits[0], bytes, b);
-    _mm512_mask_blend_epi8(bits[1], half(a, b), half(c, d))
-}
-
-/// Bits 6 and 7 of each byte.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-fn top_bits(bytes: __m512i) -> [u64; 2] {
-    [_mm512_test_epi8_mask(bytes, _mm512_set1_epi8(64)), _mm512_movepi8_mask(bytes)]
-}
-
-/// Digits 0 to 3 of each byte, and digit 4.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-fn five(bytes: __m512i) -> [__m512i; 2] {
-    let bits = top_bits(bytes);
-    [meaning(&FIRST, bytes, bits), meaning(&FIFTH, bytes, bits)]
-}
-
-/// Sums of groups 0 to 7 of two pairs of rows, from vectors with four parts of each row's sum of each group.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-fn folded(dots: [__m512i; 8]) -> [__m512i; 2] {
-    let [first, last] = [0, 4].map(|i| [dots[i], dots[i + 1], dots[i + 2], dots[i + 3]]);
-    let first = fold(fold(first[0], first[1]), fold(first[2], first[3]));
-    let last = fold(fold(last[0], last[1]), fold(last[2], last[3]));
-    let pair = |a| {
-        _mm512_permutex2var_epi64(
-            first,
-            _mm512_setr_epi64(a, a + 1, a + 8, a + 9, a + 2, a + 3, a + 10, a + 11),
-            last,
-        )
-    };
-    [pair(0), pair(4)]
-}
-
-/// Sixteen numbers after sixteen, as they come.
-const SIXTEENS: Picks = {
-    let mut numbers = [[0; 32]; 8];
-    let mut i = 0;
-    while i < 256 {
-        numbers[i / 32][i % 32] = i;
-        i += 1;
-    }
-    picks(numbers)
-};
-
-impl Packed for Tq1_0 {
-    const BYTES: usize = 54;
-    const READ: usize = 54;
-    const BIAS: i32 = 1;
-    const ROWS: usize = 4;
-    const PICKS: &'static Picks = &SIXTEENS;
-    const GROUPS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
-        let mut dots = [_mm512_setzero_si512(); 8];
-        // Digit n of the first 32 bytes is group n.
-        for half in 0..2 {
-            let [four, fifth] = five(of_four(rows, 16 * half));
-            for n in 0..4 {
-                let codes = cut(four, &PLANES[n]);
-                dots[n] = _mm512_dpbusd_epi32(dots[n], codes, sixteen_of(x, 2 * n + half));
-            }
-            dots[4] = _mm512_dpbusd_epi32(dots[4], fifth, sixteen_of(x, 8 + half));
-        }
-        // Of the next 16, half of one.
-        let [four, fifth] = five(of_four(rows, 32));
-        for n in 0..4 {
-            let i = 5 + n / 2;
-            dots[i] = _mm512_dpbusd_epi32(dots[i], cut(four, &PLANES[n]), sixteen_of(x, 10 + n));
-        }
-        dots[7] = _mm512_dpbusd_epi32(dots[7], fifth, sixteen_of(x, 14));
-        // Four digits of the last four are the last half.
-        let word = |row: &[u8], at| i32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
-        let last = |i: usize| word(rows[i], 48);
-        let last = _mm512_castsi128_si512(_mm_setr_epi32(last(0), last(1), last(2), last(3)));
-        let last =
-            _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), last);
-        let last = meaning(&FIRST, last, top_bits(last));
-        let last = _mm512_srlv_epi32(last, _mm512_broadcast_i32x4(_mm_setr_epi32(0, 2, 4, 6)));
-        let last = _mm512_and_si512(last, _mm512_set1_epi8(3));
-        dots[7] = _mm512_dpbusd_epi32(dots[7], last, sixteen_of(x, 15));
-        let d = |i: usize| i64::from(u16::from_le_bytes([rows[i][52], rows[i][53]]));
-        let scales = _mm_cvtph_ps(_mm_cvtsi64_si128(d(0) | d(1) << 16 | d(2) << 32 | d(3) << 48));
-        for (p, dots) in folded(dots).into_iter().enumerate() {
-            let (a, b) = (2 * p as i32, 2 * p as i32 + 1);
-            let pick = _mm512_mask_set1_epi32(_mm512_set1_epi32(a), 0xFF00, b);
-            to[p] = Sums::coarse(dots, _mm512_permutexvar_ps(pick, _mm512_castps128_ps512(scales)));
-        }
-    }
-}
-
-impl Packed for Ptq1_0 {
-    const BYTES: usize = 56;
-    const READ: usize = 56;
-    const BIAS: i32 = 1;
-    const ROWS: usize = 4;
-    const PICKS: &'static Picks = &SIXTEENS;
-    const GROUPS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
-        // Half of what is cut out is a digit, half the next.
-        static DIGITS: [Bytes; 2] = [cuts(2, [0, 2, 0, 2, 0, 2, 0, 2]), cuts(2, [4, 6, 4, 6, 4, 6, 4, 6])];
-        static SCALES: Bytes = {
-            let mut table = [0; 64];
-            let mut i = 0;
-            while i < 64 {
-                table[i] = (i / 16 * 16 + [2, 14][i / 8 % 2] + i % 2) as u8;
-                i += 1;
-            }
-            Bytes(table)
-        };
-        let mut dots = [_mm512_setzero_si512(); 8];
-        // Of each row, eight bytes of the first block and eight of the second.
-        let (first, second) = (of_four(rows, 16), of_four(rows, 40));
-        let [four, fifth] = five(_mm512_mask_shuffle_epi32::<0b10_01_00_00>(first, 0xCCCC, second));
-        // Behind them two bytes and the scale: of the first block at 0, of the second at 12.
-        let ends = _mm512_unpackhi_epi32(first, second);
-        let twos = _mm_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 12, 13, 12, 13, 12, 13, 12, 13);
-        let twos = _mm512_shuffle_epi8(ends, _mm512_broadcast_i32x4(twos));
-        let twos = meaning(&FIRST, twos, top_bits(twos));
-        let twos = _mm512_srlv_epi16(twos, _mm512_set1_epi64(0x0006_0004_0002_0000));
-        let twos = _mm512_and_si512(twos, _mm512_set1_epi8(3));
-        let eights = [_mm512_unpacklo_epi64(four, four), _mm512_unpackhi_epi64(four, four)];
-        let last = [_mm512_unpacklo_epi64(fifth, twos), _mm512_unpackhi_epi64(fifth, twos)];
-        for block in 0..2 {
-            let mut add = |group: usize, codes, i: usize| {
-                let dots = &mut dots[4 * block + group];
-                *dots = _mm512_dpbusd_epi32(*dots, codes, sixteen_of(x, 8 * block + i));
-            };
-            let [four, fifth] = five(of_four(rows, 28 * block));
-            for n in 0..4 {
-                add(n / 2, cut(four, &PLANES[n]), n);
-            }
-            add(2, fifth, 4);
-            add(2, cut(eights[block], &DIGITS[0]), 5);
-            add(3, cut(eights[block], &DIGITS[1]), 6);
-            add(3, last[block], 7);
-        }
-        let scales = _mm512_permutexvar_epi8(SCALES.get(), ends);
-        let scales = [_mm512_castsi512_si256(scales), _mm512_extracti64x4_epi64::<1>(scales)];
-        for (p, dots) in folded(dots).into_iter().enumerate() {
-            to[p] = Sums::coarse(dots, _mm512_cvtph_ps(scales[p]));
-        }
-    }
 }

@@ -110,8 +110,7 @@ impl Packed for Q2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
-        let (a, b) = (rows[0], rows[1]);
+    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
         static FIRST: Bytes = two_blocks(2);
         // Of what is loaded eight bytes later.
         static LAST: Bytes = two_blocks(38 - 8);
@@ -119,7 +118,7 @@ impl Packed for Q2_0 {
         let starts = [load(a, 0), load(b, 0)];
         let first = gather(starts[0], starts[1], &FIRST);
         let last = gather(load(a, 8), load(b, 8), &LAST);
-        to[0] = Sums::coarse(in_order([first, last], x), halves(starts[0], starts[1], &SCALES));
+        Sums::coarse(in_order([first, last], x), halves(starts[0], starts[1], &SCALES))
     }
 }
 
@@ -132,10 +131,9 @@ impl Packed for Pq2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &[&[u8]], x: &[Quad], to: &mut [Sums]) {
-        let (a, b) = (rows[0], rows[1]);
+    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
         static SCALES: Bytes = words_at([0, 0, 34, 34, 0, 0, 34, 34]);
         let packed = |at| join(half(a, at), half(b, at));
-        to[0] = Sums::coarse(in_order([packed(2), packed(36)], x), halves(load(a, 0), load(b, 0), &SCALES));
+        Sums::coarse(in_order([packed(2), packed(36)], x), halves(load(a, 0), load(b, 0), &SCALES))
     }
 }
