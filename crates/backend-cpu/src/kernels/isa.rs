@@ -10,12 +10,30 @@ pub struct Avx2(());
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx512 {
     has_vbmi: bool,
+    has_fp16: bool,
 }
 
 impl Avx512 {
     /// Whether it has VBMI and GFNI besides: permutations and affine maps of bytes.
     pub fn has_vbmi(self) -> bool {
         self.has_vbmi
+    }
+
+    /// Whether it has arithmetic in half precision besides.
+    pub fn has_fp16(self) -> bool {
+        self.has_fp16
+    }
+}
+
+#[cfg(test)]
+impl Isa {
+    /// All of [`Self::available`], and what a processor without half precision has of them.
+    pub fn with_lesser() -> Vec<Self> {
+        let lesser = |isa| match isa {
+            Self::Avx512(proof) if proof.has_fp16 => Some(Self::Avx512(Avx512 { has_fp16: false, ..proof })),
+            _ => None,
+        };
+        Self::available().into_iter().flat_map(|isa| [Some(isa), lesser(isa)]).flatten().collect()
     }
 }
 
@@ -95,7 +113,8 @@ fn native() -> Vec<Isa> {
         && is_x86_feature_detected!("avx512vnni");
     if has_avx512 {
         let has_vbmi = is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni");
-        found.push(Isa::Avx512(Avx512 { has_vbmi }));
+        let has_fp16 = is_x86_feature_detected!("avx512fp16");
+        found.push(Isa::Avx512(Avx512 { has_vbmi, has_fp16 }));
     }
     found
 }

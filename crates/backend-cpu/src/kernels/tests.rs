@@ -89,7 +89,7 @@ fn check(codec: &'static dyn Codec, exact: bool, rows: usize, groups: usize, tok
     let a = case.activations(Isa::Scalar, &x);
     let expected = case.product(Isa::Scalar, &a, &[]);
     let mut rng = Rng::new(groups as u64);
-    for isa in Isa::available().into_iter().skip(1) {
+    for isa in Isa::with_lesser().into_iter().skip(1) {
         let mut cuts = vec![rng.below(rows + 1), rng.below(rows + 1)];
         cuts.sort_unstable();
         let found = case.product(isa, &a, &cuts);
@@ -185,7 +185,7 @@ fn a_codec_without_kernels_of_its_own_equals_the_one_with_them() {
             case.codec = codec;
             let expected = case.product(Isa::Scalar, &case.activations(Isa::Scalar, &x), &[]);
             case.codec = renamed;
-            for isa in Isa::available() {
+            for isa in Isa::with_lesser() {
                 let found = case.product(isa, &case.activations(isa, &x), &[2]);
                 assert_eq!(bits(&found), bits(&expected), "{} on {isa}", codec.spec().name);
             }
@@ -196,7 +196,7 @@ fn a_codec_without_kernels_of_its_own_equals_the_one_with_them() {
 #[test]
 fn a_row_is_the_same_alone_and_among_others() {
     for &codec in CODECS {
-        for isa in Isa::available() {
+        for isa in Isa::with_lesser() {
             for exact in modes(codec) {
                 let case = Case::new(codec, exact, 21, 10);
                 let x = input(3, 17 * case.row_len);
@@ -214,7 +214,7 @@ fn a_row_is_the_same_alone_and_among_others() {
 
 #[test]
 fn picked_rows_go_where_they_are_sent() {
-    for isa in Isa::available() {
+    for isa in Isa::with_lesser() {
         for count in [3, 14] {
             let case = Case::new(nibble_quant::codec("q8_0"), false, 20, 4);
             let a = case.activations(isa, &input(9, 16 * case.row_len));
@@ -236,7 +236,7 @@ fn picked_rows_go_where_they_are_sent() {
 
 #[test]
 fn picked_pairs_are_two_rows_half_of_all_apart() {
-    for isa in Isa::available() {
+    for isa in Isa::with_lesser() {
         for count in [1, 3, 14] {
             let case = Case::new(nibble_quant::codec("q4_0"), false, 20, 4);
             let a = case.activations(isa, &input(9, 32 * case.row_len));
@@ -307,7 +307,7 @@ fn a_scale_of_the_next_row_does_not_reach_this_one() {
         let row = case.row_len / codec.spec().block_len * codec.spec().block_bytes;
         case.bytes[row..].fill(0xFF);
         let x = input(5, 3 * case.row_len);
-        for isa in Isa::available() {
+        for isa in Isa::with_lesser() {
             let y = case.product(isa, &case.activations(isa, &x), &[]);
             let twin = case.product(Isa::Scalar, &case.activations(Isa::Scalar, &x), &[]);
             for t in 0..3 {

@@ -14,6 +14,7 @@ mod tile;
 
 mod bytes;
 mod chunk;
+pub mod fp16;
 mod grid;
 mod grouped;
 mod i2_s;

@@ -2,7 +2,10 @@
 //!
 //! A block's bytes are permuted so that each lane of 32 bits has the three bytes with its state, in the order of the
 //! inputs; a shift leaves the state. What follows is the codebook's arithmetic, exact up to its one rounding to half
-//! precision, so the numbers are those of the `quant` crate.
+//! precision, so the numbers are those of the `quant` crate. Where the processor computes in half precision, 32 numbers come
+//! from states of 16 bits ([`halves`]).
+
+mod halves;
 
 use super::{Numbers, avx512};
 use crate::kernels::Isa;
@@ -19,6 +22,8 @@ const LOADED: usize = 32;
 #[derive(Clone, Copy)]
 pub struct Trellis {
     codec: &'static Exl3,
+    /// Whether to compute in half precision.
+    halves: bool,
 }
 
 /// The codec as one of the family, if it is one.
@@ -53,12 +58,17 @@ impl Places {
 impl Trellis {
     /// The kernels for a codec, where there are some.
     pub fn of(isa: Isa, codec: &dyn Codec) -> Option<Self> {
-        let can = matches!(isa, Isa::Avx512(proof) if proof.has_vbmi());
-        self::codec(codec).filter(|_| can).map(|codec| Self { codec })
+        let Isa::Avx512(proof) = isa else { return None };
+        let codec = self::codec(codec).filter(|_| proof.has_vbmi())?;
+        Some(Self { codec, halves: proof.has_fp16() })
     }
 
     /// Computes every output of a job.
     pub fn product(self, job: &Job<'_>) {
+        if self.halves && job.row_len.is_multiple_of(halves::AT_ONCE) {
+            // SAFETY: `of` saw the instructions.
+            return unsafe { halves::product(self.codec, job) };
+        }
         let places = Places::of(self.codec);
         // SAFETY: `of` makes a value only where the instructions were detected.
         unsafe {
