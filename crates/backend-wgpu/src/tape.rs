@@ -1,6 +1,6 @@
 //! What a plan does, without a device: buffers by their contents, and calls of kernels in order.
 
-use crate::{form::Form, shader::Shader, tune::Tunable};
+use crate::{form::Form, kernels::group::most_tiles, shader::Shader, tune::Tunable};
 use nibble_graph::{Label, Rope, Rows, WeightId};
 use std::ops::Range;
 
@@ -97,8 +97,29 @@ pub enum Dim {
     Fixed(u32),
     /// Rows times the first, divided by the second, rounded up.
     Rows(u32, u32),
+    /// Tiles of entries of experts: see [`crate::kernels::group`].
+    Tiles {
+        /// Experts of a row.
+        used: usize,
+        /// Experts.
+        experts: usize,
+        /// Rows of a tile.
+        height: usize,
+    },
     /// One for each sequence.
     Sequences,
+}
+
+impl Dim {
+    /// The number for so many rows and sequences.
+    pub fn of(self, rows: usize, sequences: usize) -> u32 {
+        match self {
+            Self::Fixed(n) => n,
+            Self::Rows(times, by) => (rows as u32 * times).div_ceil(by),
+            Self::Tiles { used, experts, height } => most_tiles(rows * used, experts, height) as u32,
+            Self::Sequences => sequences as u32,
+        }
+    }
 }
 
 /// A kernel on buffers.

@@ -8,7 +8,7 @@ use crate::{
     device::{Device, Pipeline},
     plan::bind,
     selfcheck::Bound,
-    tape::{Call, Dim, Slot, SlotInfo, Tape, Word},
+    tape::{Call, Slot, SlotInfo, Tape, Word},
 };
 use nibble_backend::Error;
 use std::{
@@ -173,11 +173,7 @@ impl Ready {
             Word::Factor(..) => 1f32.to_bits(),
         });
         let words = [rows as u32].into_iter().chain(words).collect();
-        let grid = call.grid.map(|dim| match dim {
-            Dim::Fixed(n) => n,
-            Dim::Rows(times, by) => (rows as u32 * times).div_ceil(by),
-            Dim::Sequences => 1,
-        });
+        let grid = call.grid.map(|dim| dim.of(rows, 1));
         Self { bound: Bound { pipeline, bindings, words, grid }, repeats: 1 }
     }
 

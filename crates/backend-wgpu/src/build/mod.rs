@@ -1,6 +1,7 @@
 //! Parts of compiling: buffers, matrices, calls.
 
 mod links;
+mod notes;
 mod options;
 
 use crate::{
@@ -15,6 +16,7 @@ use nibble_graph::{Graph, Node, Rope, Rows, Value, WeightId};
 use std::collections::HashMap;
 
 pub use links::is_pointwise;
+pub use notes::{Choosing, End, Held, Late, Rounding, Sum};
 pub use options::{Options, Plain};
 
 /// The largest number of rows that the kernels for few rows take at once.
@@ -51,20 +53,15 @@ pub struct Builder<'a> {
     states: HashMap<usize, Slot>,
     /// Inputs of products in forms of their own: value, parts, form.
     pub held: HashMap<(Value, usize, Held), [Slot; 2]>,
-    /// Norms whose scale is left to the products behind them, for few rows: sums of squares, epsilon.
-    pub scaled_late: HashMap<Value, (Slot, f32)>,
+    /// Norms that are left to the products behind them.
+    pub scaled_late: HashMap<Value, Late>,
+    /// Routes whose choice is left to the first product of experts.
+    pub choosing: HashMap<Value, Choosing>,
+    /// Sums of experts that their last product makes.
+    pub sums: HashMap<Value, Sum>,
     forms: HashMap<&'static str, Form>,
-}
-
-/// A form of a product's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Held {
-    /// Eight bits, for few rows.
-    CodesFew,
-    /// Eight bits, for many rows.
-    CodesMany,
-    /// Half precision, for many rows.
-    Halves,
+    /// Of routes whose entries are put in order for many rows: tiles, order.
+    pub orders: HashMap<Value, [Slot; 2]>,
 }
 
 impl<'a> Builder<'a> {
@@ -86,7 +83,10 @@ impl<'a> Builder<'a> {
             states: HashMap::new(),
             held: HashMap::new(),
             scaled_late: HashMap::new(),
+            choosing: HashMap::new(),
+            sums: HashMap::new(),
             forms: HashMap::new(),
+            orders: HashMap::new(),
         }
     }
 
@@ -322,25 +322,32 @@ impl<'a> Builder<'a> {
         (tiles, true)
     }
 
-    /// Tiles of cooperative matrices for products with `n` results a row, if they are to use them: with the most rows
-    /// that each is for, rising.
-    pub fn coop(&self, n: usize) -> Vec<(usize, Tiles)> {
+    /// Tiles of cooperative matrices by subgroups and matrices of a subgroup, along rows and along results; `None` if products
+    /// are not to use them.
+    pub fn matrices(&self) -> Option<impl Fn([usize; 2], [usize; 2]) -> Tiles> {
         let caps = self.options.caps;
         let exact = self.options.limits.activations != Activations::Auto;
-        let Some(side) = caps.matrix.filter(|_| !exact && !self.options.strict) else { return vec![] };
-        let tiles = |subs, each| Tiles {
+        let side = caps.matrix.filter(|_| !exact && !self.options.strict)?;
+        Some(move |subs, each| Tiles {
             side: side as usize,
             lanes: caps.subgroup[0] as usize,
             subs,
             each,
             vectors: caps.vectors,
             workgroup: caps.workgroup as usize,
-        };
+        })
+    }
+
+    /// Tiles of cooperative matrices for products with `n` results a row, if they are to use them: with the most rows
+    /// that each is for, rising.
+    pub fn coop(&self, n: usize) -> Vec<(usize, Tiles)> {
+        let Some(tiles) = self.matrices() else { return vec![] };
+        let caps = self.options.caps;
         // Software takes minutes to compile what keeps a GPU busy; matrices of 8 mean a GPU with few registers.
         if caps.software {
             return vec![(usize::MAX, tiles([2, 2], [2, 2]))];
         }
-        if side == 8 {
+        if caps.matrix == Some(8) {
             return vec![(usize::MAX, tiles([2, 2], [4, 4]))];
         }
         let mut all =

@@ -31,6 +31,34 @@ impl Builder<'_> {
         (same && fits).then_some(user)
     }
 
+    /// Epsilons of the norms of the heads of queries and of keys, if a node is an attention that applies these itself too.
+    fn head_norms(&self, attention: usize) -> Option<[f32; 2]> {
+        let node = &self.graph.nodes[attention];
+        let Op::Attention(a) = &node.op else { return None };
+        let dim = self.graph.kv_layers[a.cache].key_dim;
+        let eps = |i: usize| {
+            let turned = node.inputs[i];
+            let norm = self.turned_by(turned).and_then(|_| self.value(turned).inputs.first().copied())?;
+            let alone = self.only_user(norm) == Some(turned.0 as usize);
+            match self.value(norm).op {
+                Op::RmsNorm { eps } if alone => {
+                    let weight = self.graph.weight(self.value(norm).weights[0]);
+                    (weight.data.shape().elements() == dim).then_some(eps)
+                }
+                _ => None,
+            }
+        };
+        let [q, k] = [eps(0), eps(1)];
+        self.rounds().then_some([q?, k?])
+    }
+
+    /// Whether a value is a norm of heads that attention applies.
+    pub(super) fn normed_later(&self, value: Value) -> bool {
+        let turned = self.only_user(value).map(|user| Value(user as u32));
+        let attention = turned.filter(|&v| matches!(self.value(v).op, Op::Rope(_)));
+        attention.and_then(|v| self.turned_by(v)).is_some_and(|user| self.head_norms(user).is_some())
+    }
+
     pub(super) fn attention(&mut self, value: Value, a: &Attention) {
         let layer = self.graph.kv_layers[a.cache];
         let limits = self.options.limits;
@@ -40,8 +68,12 @@ impl Builder<'_> {
             Op::Rope(rope) if self.turned_by(inputs[0]).is_some() => Some(rope),
             _ => None,
         };
+        let norms = turn.and_then(|_| self.head_norms(value.0 as usize));
         let source = |b: &Self, i: usize| match turn {
-            Some(_) if i < 2 => b.slot(b.value(inputs[i]).inputs[0]),
+            Some(_) if i < 2 => {
+                let before = b.value(inputs[i]).inputs[0];
+                b.slot(if norms.is_some() { b.value(before).inputs[0] } else { before })
+            }
             _ => b.slot(inputs[i]),
         };
         let [mut q, k, v] = [0, 1, 2].map(|i| source(self, i));
@@ -53,7 +85,14 @@ impl Builder<'_> {
         let turn = turn.map(|rope| {
             let (table, by_row) = self.turns(rope);
             slots.push(table);
-            kv::Turn { layout: rope.layout, dims: rope.dims, by_row, heads: a.heads }
+            if norms.is_some() {
+                for &turned in &inputs[..2] {
+                    let norm = self.value(turned).inputs[0];
+                    slots.push(self.vector(self.value(norm).weights[0]));
+                }
+            }
+            let norms = norms.map(|eps| eps.map(kv::HeadEps::from));
+            kv::Turn { layout: rope.layout, dims: rope.dims, by_row, heads: a.heads, norms }
         });
         let mut written = 2 * layer.kv_heads;
         if turn.is_some() || bank.rotates() {
@@ -66,7 +105,11 @@ impl Builder<'_> {
             let grid = [Dim::Fixed(written as u32), Dim::Rows(1, 1), Dim::Fixed(1)];
             call(kv_blocks::write(&bank, turn.as_ref(), a.heads), slots, vec![], grid)
         } else {
-            call(kv::write(&bank, turn.as_ref()), slots, vec![], columns(words, 64))
+            let mut grid = columns(words, 64);
+            if norms.is_some() {
+                grid[0] = Dim::Fixed(written as u32);
+            }
+            call(kv::write(&bank, turn.as_ref()), slots, vec![], grid)
         };
         let y = self.fresh(value);
         let heads = attention::Heads::new(a, &bank);

@@ -1,19 +1,19 @@
 //! Graph into tape: which nodes become one call, and which kernels run for how many rows.
 
 mod attend;
+mod experts;
+mod few;
 mod norms;
 mod products;
 mod rounding;
 mod tiles;
 
 use crate::{
-    build::{Builder, MOST_GROUPS, Options, call, columns, ints, is_pointwise},
+    build::{Builder, FEW, MOST_GROUPS, Options, call, columns, ints, is_pointwise},
     decode::logits,
-    kernels::{
-        chain, combine, embed, gated_delta, gemv::Round, hadamard, norm, rope, route, short_conv, slice,
-    },
+    kernels::{chain, combine, embed, gated_delta, hadamard, norm, rope, short_conv, slice},
     pack::halves,
-    tape::{Content, Dim, Slot, SlotInfo, Tape, Variant, Word},
+    tape::{Content, Dim, Entry, SlotInfo, Tape, Variant, Word},
 };
 use nibble_backend::Error;
 use nibble_graph::{Graph, Op, Rows, Value};
@@ -39,8 +39,16 @@ pub fn tape(graph: &Graph, options: Options<'_>, device: &str) -> Result<Tape, E
         let what = format!("{} on {device}", slot.content.describe());
         return Err(Error::Memory { what, needed: slot.bytes, available: b.options.caps.binding });
     }
-    if b.options.limits.rows > MOST_GROUPS {
-        let what = format!("steps of more than {MOST_GROUPS} rows");
+    let rows = |entry: &Entry| count(entry.rows, [b.options.limits.rows, b.options.limits.wanted]);
+    let calls = |entry: &Entry| {
+        entry.variants.iter().flat_map(|v| &v.calls).map(|call| call.grid).collect::<Vec<_>>()
+    };
+    let sequences = b.options.limits.sequences;
+    let groups = |entry: &Entry| {
+        calls(entry).into_iter().flatten().map(|dim| dim.of(rows(entry), sequences)).max().unwrap_or(0)
+    };
+    if b.tape.entries.iter().any(|entry| groups(entry) as usize > MOST_GROUPS) {
+        let what = format!("steps of {} rows", b.options.limits.rows);
         return Err(Error::Unsupported { device: device.into(), what });
     }
     Ok(b.tape)
@@ -76,6 +84,8 @@ impl Builder<'_> {
             Op::Embed => self.embed(value)?,
             Op::Matmul | Op::ExpertMatmul { .. } => self.products(value)?,
             op if is_pointwise(op) => self.pointwise(value),
+            // Attention applies it.
+            Op::RmsNorm { .. } if self.normed_later(value) => self.done[value.0 as usize] = true,
             Op::RmsNorm { eps } => {
                 let (x, weight) = (self.slot(input(0)), self.vector(node.weights[0]));
                 let len = self.graph.weight(node.weights[0]).data.shape().elements();
@@ -138,22 +148,19 @@ impl Builder<'_> {
                 let grid = [Dim::Fixed(d.value_heads as u32), Dim::Fixed(blocks), Dim::Sequences];
                 self.push(value, y, vec![call(gated_delta::gated_delta(d), slots, vec![], grid)]);
             }
-            Op::Route(r) => {
-                let logits = self.slot(input(0));
-                let bias = node.weights.first().map(|&w| self.vector(w));
-                let y = self.fresh(value);
-                let shader = route::route(r, self.value(input(0)).width, bias.is_some());
-                let slots = [logits].into_iter().chain(bias).chain([y]).collect();
-                let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
-                self.push(value, y, vec![call(shader, slots, vec![], grid)]);
-            }
+            Op::Route(r) => self.route(value, r),
             Op::ExpertBias { used } => {
                 let (x, route) = (self.slot(input(0)), self.slot(input(1)));
                 let bias = self.vector(node.weights[0]);
                 let y = self.fresh(value);
                 let shader = combine::expert_bias(*used);
                 let slots = vec![x, route, bias, y];
-                self.push(value, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
+                let calls = vec![call(shader, slots, ints([width]), columns(width, 256))];
+                let mut variants = vec![Variant { most: usize::MAX, each: 0, calls }];
+                if self.only_user(value).is_some_and(|user| self.sums.contains_key(&Value(user as u32))) {
+                    variants.insert(0, Variant { most: FEW, each: 0, calls: vec![] });
+                }
+                self.push_variants(value, Some(y), variants);
             }
             Op::Combine { used } => self.combine(value, *used),
             Op::Wanted => {
@@ -206,31 +213,6 @@ impl Builder<'_> {
         let shader = chain::pointwise(&links);
         let slots = [x, y].into_iter().chain(slots).collect();
         self.push(last, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
-    }
-
-    /// The sum of experts, with what follows; for few rows it is rounded at once if products or their norm read it.
-    fn combine(&mut self, value: Value, used: usize) {
-        let (node, made) = (self.value(value), self.tape.slots.len());
-        let mut slots = vec![self.slot(node.inputs[0]), self.slot(node.inputs[1])];
-        self.done[value.0 as usize] = true;
-        let (last, links, operands) = self.follow(value, made, false);
-        self.mark(value, last);
-        let y = self.fresh(last);
-        slots.push(y);
-        slots.extend(operands);
-        let width = node.width;
-        let combine = |round, slots: &[Slot]| {
-            call(combine::combine(used, &links, round), slots.to_vec(), ints([width]), columns(width, 256))
-        };
-        let mut variants = vec![];
-        if let Some(round) = self.round_behind(last, width) {
-            let how = if round.norm.is_some() { Round::ForNorm } else { Round::Plain };
-            let rounds = round.held.into_iter().chain(round.norm.into_iter().flatten());
-            let slots: Vec<_> = slots.iter().copied().chain(rounds).collect();
-            variants.push(Variant { most: self.few(), each: 0, calls: vec![combine(Some(how), &slots)] });
-        }
-        variants.push(Variant { most: usize::MAX, each: 0, calls: vec![combine(None, &slots)] });
-        self.push_variants(last, Some(y), variants);
     }
 
     /// The nodes from `value` to `last` are part of a call.

@@ -7,7 +7,7 @@ use crate::{
     shader::Shader,
     tape::{Call, Content, Dim, Slot, Variant, Word},
 };
-use nibble_graph::{Op, Value};
+use nibble_graph::{Node, Op, Value};
 
 impl Builder<'_> {
     pub(super) fn norm(
@@ -67,19 +67,22 @@ impl Builder<'_> {
         let mut readers = [false, !self.options.fuse];
         for user in self.users(value) {
             let node = user.map(|user| &self.graph.nodes[user]);
-            let product = node.is_some_and(|node| {
-                let whole = match node.op {
-                    Op::Matmul => true,
-                    Op::ExpertMatmul { .. } => {
-                        let k = self.graph.weight(node.weights[0]).data.shape().row_len();
-                        node.inputs[0] == value && node.inputs[1] != value && k == self.value(value).width
-                    }
-                    _ => false,
-                };
-                whole && self.by_codes(node.weights[0])
-            });
+            let product =
+                node.is_some_and(|node| self.is_factor(node, value) && self.by_codes(node.weights[0]));
             readers[usize::from(!product)] = true;
         }
         readers
+    }
+
+    /// Whether a node multiplies `value`, whole rows of it, and does nothing else with it.
+    pub(super) fn is_factor(&self, node: &Node, value: Value) -> bool {
+        match node.op {
+            Op::Matmul => true,
+            Op::ExpertMatmul { .. } => {
+                let k = self.graph.weight(node.weights[0]).data.shape().row_len();
+                node.inputs[0] == value && node.inputs[1] != value && k == self.value(value).width
+            }
+            _ => false,
+        }
     }
 }

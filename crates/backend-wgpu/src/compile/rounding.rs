@@ -2,20 +2,12 @@
 
 use super::products::{BLOCK, Group};
 use crate::{
-    build::{Builder, FEW, Held, call, ints},
+    build::{Builder, FEW, Held, Late, Rounding, call, ints},
     kernels::{gemm, gemv::Choice, quantize},
     pack::halves,
     tape::{Call, Content, Dim, Slot, Variant},
 };
 use nibble_graph::{Op, Value};
-
-/// Where a result goes rounded.
-pub(super) struct Rounding {
-    /// Codes and scales.
-    pub(super) held: [Slot; 2],
-    /// Weight of a norm behind it, and where sums of squares go.
-    pub(super) norm: Option<[Slot; 2]>,
-}
 
 impl Builder<'_> {
     /// Where a product's result goes rounded, if products read it, or a norm that only products read.
@@ -63,14 +55,32 @@ impl Builder<'_> {
         // Strict products of experts have kernels of their own for many rows.
         let plain = |user: &Option<usize>| user.is_some_and(|u| matches!(self.graph.nodes[u].op, Op::Matmul));
         let plain = !self.options.strict || self.users(norm).iter().all(plain);
-        if !whole || !plain || self.readers(norm) != [true, false] {
+        if !whole || !plain || !self.norms_late(norm, width) {
             return None;
         }
         let mut round = self.round_into((norm, 1, Held::CodesFew), most, width);
         let squares = self.add_slot(Content::Value, most * halves(width) * 4);
-        round.norm = Some([self.vector(by), squares]);
-        self.scaled_late.insert(norm, (squares, eps));
+        let by = self.vector(by);
+        round.norm = Some([by, squares]);
+        self.scaled_late.insert(norm, Late { squares, eps, input: [self.slot(value), by] });
         Some(round)
+    }
+
+    /// Whether products alone read a norm of `width`, some of them codes, and all of them can apply it themselves.
+    fn norms_late(&mut self, norm: Value, width: usize) -> bool {
+        let mut codes = false;
+        for user in self.users(norm) {
+            let Some(node) = user.map(|user| &self.graph.nodes[user]) else { return false };
+            if !self.is_factor(node, norm) {
+                return false;
+            }
+            let by_codes = self.by_codes(node.weights[0]);
+            if !by_codes && !width.is_multiple_of(16) {
+                return false;
+            }
+            codes |= by_codes;
+        }
+        codes
     }
 
     fn round_into(&mut self, key: (Value, usize, Held), rows: usize, width: usize) -> Rounding {

@@ -1,13 +1,10 @@
 //! Products of many rows.
 
-use super::products::{End, Group};
+use super::{experts::Way, products::Group};
 use crate::{
-    build::{Builder, Held, call, ints},
+    build::{Builder, End, Held, call, ints},
     form::Form,
-    kernels::{
-        chain::Link,
-        gemm::{self, Tiles},
-    },
+    kernels::{chain::Link, gemm, gemv::Choice},
     pack::halves,
     shader::Shader,
     tape::{Call, Dim, Slot, Word},
@@ -15,9 +12,9 @@ use crate::{
 use nibble_graph::Value;
 
 impl Builder<'_> {
-    /// Whether the kernels of a group for many rows, by matrices or in registers, are not known to be wrong.
-    pub(super) fn multiplies(&self, group: &Group, form: &Form, tiles: Option<&Tiles>) -> bool {
-        links(group).iter().all(|links| !self.is_wrong(&shader(form, links, tiles)))
+    /// Whether the kernels of a group for many rows are not known to be wrong.
+    pub(super) fn multiplies(&self, group: &Group, form: &Form, choice: Choice, way: Way) -> bool {
+        links(group).iter().all(|links| !self.is_wrong(&shader(form, links, choice, way)))
     }
 
     /// Products of many rows: tile by tile, a gate in two calls with room `between` them.
@@ -27,7 +24,8 @@ impl Builder<'_> {
         matrices: [Option<usize>; 2],
         (input, k, between): (Value, usize, Option<Slot>),
         form: &Form,
-        tiles: Option<Tiles>,
+        (choice, way): (Choice, Way),
+        experts: Option<&Experts>,
     ) -> Vec<Call> {
         let mut jobs: Vec<(usize, Vec<End>)> = vec![];
         match (group.gate, matrices) {
@@ -42,43 +40,63 @@ impl Builder<'_> {
             (_, [Some(first), _]) => jobs.push((first, group.ends.clone())),
             _ => unreachable!("a product has a matrix"),
         }
+        let parts = match choice {
+            Choice::Experts { used, own: true } => used,
+            _ => 1,
+        };
         let mut calls = vec![];
         for (index, ends) in jobs {
             let links: Vec<Vec<Link>> = ends.iter().map(|e| e.0.clone()).collect();
-            let shader = shader(form, &links, tiles.as_ref());
-            let size = tiles.map_or([gemm::REGISTER_TILE; 2], |tiles| tiles.size());
+            let shader = shader(form, &links, choice, way);
+            let [height, width] = match way {
+                Way::Matrices(tiles) => tiles.size(),
+                Way::Registers(height) => [height, gemm::REGISTER_TILE],
+                Way::Rows => unreachable!("tiles are asked for"),
+            };
             let matrix = &self.tape.matrices[index];
             for (part, range) in matrix.parts.iter().enumerate() {
-                let mut slots = match &tiles {
-                    Some(_) => self.held[&(input, 1, Held::Halves)].to_vec(),
-                    None => vec![self.slot(input)],
+                let mut slots = match way {
+                    Way::Matrices(_) => self.held[&(input, parts, Held::Halves)].to_vec(),
+                    _ => vec![self.slot(input)],
                 };
                 slots.extend(&matrix.planes[part]);
                 let mut words = ints([range.len(), range.start, halves(k), k]);
                 words.push(Word::Factor(index, part));
+                let (mut results, mut down) = (range.len(), Dim::Rows(1, height as u32));
+                if let (Some(experts), Choice::Experts { used, .. }) = (experts, choice) {
+                    slots.extend(experts.order);
+                    words.push(Word::Int(experts.each as u32));
+                    (results, down) = (experts.each, Dim::Tiles { used, experts: experts.count, height });
+                }
                 for (_, operands, y, width) in &ends {
                     slots.push(*y);
                     slots.extend(operands);
                     words.push(Word::Int(*width as u32));
                 }
-                let x = range.len().div_ceil(size[1]) as u32;
-                calls.push(call(
-                    shader.clone(),
-                    slots,
-                    words,
-                    [Dim::Fixed(x), Dim::Rows(1, size[0] as u32), Dim::Fixed(1)],
-                ));
+                let grid = [Dim::Fixed(results.div_ceil(width) as u32), down, Dim::Fixed(1)];
+                calls.push(call(shader.clone(), slots, words, grid));
             }
         }
         calls
     }
 }
 
+/// What products of experts in tiles need beside their matrices.
+pub(super) struct Experts {
+    /// Experts.
+    pub(super) count: usize,
+    /// Rows of an expert's matrix.
+    pub(super) each: usize,
+    /// Tiles, order.
+    pub(super) order: [Slot; 2],
+}
+
 /// A kernel for many rows.
-fn shader(form: &Form, links: &[Vec<Link>], tiles: Option<&Tiles>) -> Shader {
-    match tiles {
-        Some(tiles) => gemm::cooperative(form, links, tiles),
-        None => gemm::registers(form, links),
+fn shader(form: &Form, links: &[Vec<Link>], choice: Choice, way: Way) -> Shader {
+    match way {
+        Way::Matrices(tiles) => gemm::cooperative(form, links, choice, &tiles),
+        Way::Registers(height) => gemm::registers(form, links, choice, height / 16),
+        Way::Rows => unreachable!("tiles are asked for"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     chain::{Chain, Link},
-    gemv::{Round, rounded},
+    ends::{Round, rounded},
 };
 use crate::shader::{Shader, Source};
 

@@ -1,6 +1,6 @@
 //! Matrix times many rows, tile by tile: by cooperative matrices in half precision with sums in 32 bits, or in registers.
 
-use super::{chain::Link, gemv::outputs, weights::Weights};
+use super::{chain::Link, ends::outputs, gemv::Choice, group::NOBODY, weights::Weights};
 use crate::{
     form::Form,
     selfcheck::{Product, ToHalf},
@@ -10,40 +10,102 @@ use crate::{
 /// Numbers of the sum that are in workgroup memory at once.
 const DEPTH: usize = 32;
 
-/// Side of the register kernel's tile; its 256 invocations make 4 by 4 results each.
+/// Results of the register kernel's tile; its 256 invocations make 4 by 4 results each, or fewer rows of them.
 pub const REGISTER_TILE: usize = 64;
 
-/// Bindings: x (f32), planes, outputs with operands. Words: `n`, `first`, `halves`, `k`, factor, widths.
-/// Grid: `n / 64`, rows / 64.
-pub fn registers(form: &Form, products: &[Vec<Link>]) -> Shader {
-    let mut s = Source::new(format!("gemm {}", form.describe()), 256);
+/// How a tile finds its rows and its matrix.
+struct Place {
+    /// Statements that leave the tile's first row in `m0`, for experts the first row of their matrix in `start`.
+    begin: String,
+    choice: Choice,
+}
+
+impl Place {
+    /// For tiles of `height` rows. With experts it declares the tiles and the order of [`super::group`], and the word `each`
+    /// (rows of an expert's matrix).
+    fn declare(s: &mut Source, choice: Choice, height: usize) -> Self {
+        let mut begin = String::new();
+        if let Choice::Experts { used, own } = choice {
+            s.read("tiles", "u32");
+            s.read("order", "u32");
+            s.words("u32", &["each"]);
+            let row = if own { "entry".into() } else { format!("entry / {used}u") };
+            s.item(&format!(
+                "fn source(entry: u32) -> u32 {{ return select({row}, 0u, entry == {NOBODY}u); }}"
+            ));
+            begin = String::from(
+                "if group.y >= tiles[0] { return; }
+let skip = tiles[1u + group.y] * p.each;
+let start = skip - p.first;
+// Experts of another part of the stack, before this one too: numbers below 0 are large.
+if start >= p.n { return; }\n",
+            );
+        }
+        begin += &format!("let m0 = group.y * {height}u;\n");
+        Self { begin, choice }
+    }
+
+    /// The row of x that the tile's row `i` is; any one where there is none.
+    fn row(&self, i: &str) -> String {
+        match self.choice {
+            Choice::All => format!("min(m0 + {i}, p.rows - 1u)"),
+            _ => format!("source(order[m0 + {i}])"),
+        }
+    }
+
+    /// The row of the matrix for result `n`.
+    fn result(&self, n: &str) -> String {
+        match self.choice {
+            Choice::All => format!("min({n}, p.n - 1u)"),
+            _ => format!("start + min({n}, p.each - 1u)"),
+        }
+    }
+
+    /// Statements that end the tile's row `i`, result `n`, with `value`.
+    fn finish(&self, i: &str, n: &str, value: &str) -> String {
+        match self.choice {
+            Choice::All => format!(
+                "let t = m0 + {i};\nlet n = {n};\nif t < p.rows && n < p.n {{ _ = finish(t, p.first + n, {value}); }}"
+            ),
+            _ => format!(
+                "let t = order[m0 + {i}];\nlet n = {n};\nif t != {NOBODY}u && n < p.each {{ _ = finish(t, n, {value}); }}"
+            ),
+        }
+    }
+}
+
+/// Bindings: x (f32), planes, for experts tiles and order, outputs with operands. Words: `n`, `first`, `halves`, `k`, factor,
+/// for experts `each`, widths. Grid: `n / 64`, rows / `16 * tall`.
+pub fn registers(form: &Form, products: &[Vec<Link>], choice: Choice, tall: usize) -> Shader {
+    let rows = 16 * tall;
+    let mut s = Source::new(format!("gemm {} {rows}x{REGISTER_TILE}", form.describe()), 256);
     s.read("x", "f32");
     s.words("u32", &["n", "first", "halves", "k"]);
     let weights = Weights::declare(&mut s, form, "a");
+    let place = Place::declare(&mut s, choice, rows);
     outputs(&mut s, products, "");
-    let side = REGISTER_TILE + 4;
-    s.shared("xs", &format!("array<f32, {}>", DEPTH * side));
+    let [x_side, side] = [rows, REGISTER_TILE].map(|side| side + 4);
+    s.shared("xs", &format!("array<f32, {}>", DEPTH * x_side));
     s.shared("ws", &format!("array<f32, {}>", DEPTH * side));
-    let mut body = String::from(
-        "let m0 = group.y * 64u;\nlet n0 = group.x * 64u;\nlet tx = local % 16u;\nlet ty = local / 16u;\n",
-    );
-    for i in 0..4 {
-        for j in 0..4 {
-            body += &format!("var s{i}{j} = 0.0;\n");
-        }
+    let mut body = place.begin.clone();
+    body += "let n0 = group.x * 64u;\nlet tx = local % 16u;\nlet ty = local / 16u;\n";
+    for (i, j) in (0..tall).flat_map(|i| (0..4).map(move |j| (i, j))) {
+        body += &format!("var s{i}{j} = 0.0;\n");
     }
+    // x: rows of 32 numbers, 2 for each of their invocations' rows.
+    let (share, per_row) = (2 * tall, DEPTH / (2 * tall));
+    body += &format!("let xr = local / {per_row}u;\nlet xk = local % {per_row}u * {share}u;\n");
+    body += &format!("let row = ({}) * p.k;\n", place.row("xr"));
     body += "for (var h = 0u; h < p.halves; h += 2u) {\n";
-    // x: 64 rows of 32 numbers, 8 an invocation.
-    body += "let xr = local / 4u;\nlet xk = local % 4u * 8u;\nlet row = min(m0 + xr, p.rows - 1u) * p.k;\n";
-    for c in 0..8 {
+    for c in 0..share {
         let k = format!("h * 16u + xk + {c}u");
         body += &format!(
-            "xs[(xk + {c}u) * {side}u + xr] = select(0.0, x[row + min({k}, p.k - 1u)], {k} < p.k);\n"
+            "xs[(xk + {c}u) * {x_side}u + xr] = select(0.0, x[row + min({k}, p.k - 1u)], {k} < p.k);\n"
         );
     }
     // The matrix: 64 rows of two halves, one for each of 128 invocations.
     body += "if local < 128u {\nlet wr = local / 2u;\nlet wh = local % 2u;\n";
-    body += &weights.load("v", "min(n0 + wr, p.n - 1u) * p.halves + h + wh");
+    body += &weights.load("v", &format!("({}) * p.halves + h + wh", place.result("n0 + wr")));
     for j in 0..4 {
         body += &format!("let d{j} = {};\n", weights.decoded("v", j));
         for c in 0..4 {
@@ -52,28 +114,24 @@ pub fn registers(form: &Form, products: &[Vec<Link>]) -> Shader {
     }
     body += "}\nworkgroupBarrier();\n";
     body += &format!("for (var k = 0u; k < {DEPTH}u; k += 1u) {{\n");
-    for i in 0..4 {
-        body += &format!(
-            "let a{i} = xs[k * {side}u + ty * 4u + {i}u];\nlet b{i} = ws[k * {side}u + tx * 4u + {i}u];\n"
-        );
+    for i in 0..tall {
+        body += &format!("let a{i} = xs[k * {x_side}u + ty * {tall}u + {i}u];\n");
     }
-    for i in 0..4 {
-        for j in 0..4 {
-            body += &format!("s{i}{j} += a{i} * b{j};\n");
-        }
+    for j in 0..4 {
+        body += &format!("let b{j} = ws[k * {side}u + tx * 4u + {j}u];\n");
+    }
+    for (i, j) in (0..tall).flat_map(|i| (0..4).map(move |j| (i, j))) {
+        body += &format!("s{i}{j} += a{i} * b{j};\n");
     }
     body += "}\nworkgroupBarrier();\n}\n";
-    let sums: Vec<_> = (0..16).map(|e| format!("s{}{}", e / 4, e % 4)).collect();
+    let count = 4 * tall;
+    let sums: Vec<_> = (0..count).map(|e| format!("s{}{}", e / 4, e % 4)).collect();
     body += &format!(
-        "var sums = array<f32, 16>({});
-for (var e = 0u; e < 16u; e += 1u) {{
-let t = m0 + ty * 4u + e / 4u;
-let n = n0 + tx * 4u + e % 4u;
-if t < p.rows && n < p.n {{ _ = finish(t, p.first + n, sums[e]); }}
-}}",
-        sums.join(", ")
+        "var sums = array<f32, {count}>({});\nfor (var e = 0u; e < {count}u; e += 1u) {{\n{}\n}}",
+        sums.join(", "),
+        place.finish(&format!("ty * {tall}u + e / 4u"), "n0 + tx * 4u + e % 4u", "sums[e]"),
     );
-    s.build(&body).with(Product::many(form, products, [REGISTER_TILE; 2], false))
+    s.build(&body).with(Product::many(form, products, choice, [rows, REGISTER_TILE], false))
 }
 
 /// How a cooperative kernel is laid out.
@@ -104,9 +162,9 @@ impl Tiles {
     }
 }
 
-/// Bindings: x (from [`to_half`]), the scale of each row, planes, outputs with operands.
-/// Words and grid as [`registers`], with the size of the tiles.
-pub fn cooperative(form: &Form, products: &[Vec<Link>], tiles: &Tiles) -> Shader {
+/// Bindings: x (from [`to_half`]), the scale of each row, then as [`registers`]. Words and grid as there, with the size of the
+/// tiles.
+pub fn cooperative(form: &Form, products: &[Vec<Link>], choice: Choice, tiles: &Tiles) -> Shader {
     let [rows, columns] = tiles.size();
     let threads = tiles.threads();
     let mut s = Source::new(format!("gemm {} {rows}x{columns}", form.describe()), threads as u32);
@@ -117,7 +175,12 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], tiles: &Tiles) -> Shader
     s.read("xs", "f32");
     s.words("u32", &["n", "first", "halves", "k"]);
     let weights = Weights::declare(&mut s, form, "a");
-    outputs(&mut s, products, &format!("v *= xs[t] * {};\n", weights.halves_factor()));
+    let place = Place::declare(&mut s, choice, rows);
+    let scale = match choice {
+        Choice::All => "xs[t]",
+        _ => "xs[source(t)]",
+    };
+    outputs(&mut s, products, &format!("v *= {scale} * {};\n", weights.halves_factor()));
 
     // Padding keeps rows apart in the banks of workgroup memory.
     let stride = DEPTH + 8;
@@ -143,9 +206,9 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], tiles: &Tiles) -> Shader
         }
         (0..4).map(|c| format!("{array}[{at} + {c}u] = ({value})[{c}];\n")).collect()
     };
-    let mut body = format!(
-        "let m0 = group.y * {rows}u;\nlet n0 = group.x * {columns}u;
-let sm = sub / {0}u * {1}u;\nlet sn = sub % {0}u * {2}u;\n",
+    let mut body = place.begin.clone();
+    body += &format!(
+        "let n0 = group.x * {columns}u;\nlet sm = sub / {0}u * {1}u;\nlet sn = sub % {0}u * {2}u;\n",
         tiles.subs[1],
         tiles.each[0] * side,
         tiles.each[1] * side,
@@ -161,22 +224,22 @@ let sm = sub / {0}u * {1}u;\nlet sn = sub % {0}u * {2}u;\n",
     let halves = Pieces { count: columns * 2, threads };
     let mut fetch = String::new();
     let mut fill = String::new();
-    pieces.each(|i, place, open, close| {
-        body += &format!(
-            "let xr{i} = min(m0 + {place} / 8u, p.rows - 1u) * p.halves * 4u + {place} % 8u;\nvar xv{i}: vec4<f16>;\n"
-        );
+    pieces.each(|i, at, open, close| {
+        let row = place.row(&format!("{at} / 8u"));
+        body += &format!("let xr{i} = ({row}) * p.halves * 4u + {at} % 8u;\nvar xv{i}: vec4<f16>;\n");
         fetch += &format!("xv{i} = x[xr{i} + next * 4u];\n");
-        let at = format!("{place} / 8u * {stride}u + {place} % 8u * 4u + to * {x_len}u");
+        let at = format!("{at} / 8u * {stride}u + {at} % 8u * 4u + to * {x_len}u");
         fill += &format!("{open}{}{close}", store("xt", &at, &format!("xv{i}")));
     });
-    halves.each(|i, place, open, close| {
+    halves.each(|i, piece, open, close| {
         let v = format!("w{i}_");
-        body += &format!("let wr{i} = min(n0 + {place} / 2u, p.n - 1u) * p.halves + {place} % 2u;\n");
+        let row = place.result(&format!("n0 + {piece} / 2u"));
+        body += &format!("let wr{i} = ({row}) * p.halves + {piece} % 2u;\n");
         body += &weights.declare_words(&v);
         fetch += &weights.fetch(&v, &format!("wr{i} + next"));
         fill += &format!("{open}{{\n{}{}", weights.unpack(&v), weights.halves(&v));
         for j in 0..4 {
-            let at = format!("{place} / 2u * {stride}u + {place} % 2u * 16u + {}u + to * {w_len}u", 4 * j);
+            let at = format!("{piece} / 2u * {stride}u + {piece} % 2u * 16u + {}u + to * {w_len}u", 4 * j);
             fill += &store("wt", &at, &format!("{v}h{j}"));
         }
         fill += &format!("}}\n{close}");
@@ -213,18 +276,15 @@ let sm = sub / {0}u * {1}u;\nlet sn = sub % {0}u * {2}u;\n",
             body += &format!("coopStoreT(c{i}_{}, &out[sub * {area}u + {at}u], {width}u);\n", first + j);
         }
         body += &format!(
-            "workgroupBarrier();
-for (var e = lane; e < {area}u; e += lanes) {{
-let t = m0 + sm + {}u + e / {width}u;
-let n = n0 + sn + {}u + e % {width}u;
-if t < p.rows && n < p.n {{ _ = finish(t, p.first + n, out[sub * {area}u + e]); }}
-}}
-workgroupBarrier();\n",
-            i * side,
-            first * side,
+            "workgroupBarrier();\nfor (var e = lane; e < {area}u; e += lanes) {{\n{}\n}}\nworkgroupBarrier();\n",
+            place.finish(
+                &format!("sm + {}u + e / {width}u", i * side),
+                &format!("n0 + sn + {}u + e % {width}u", first * side),
+                &format!("out[sub * {area}u + e]"),
+            )
         );
     }
-    s.build(&body).with(Product::many(form, products, tiles.size(), true))
+    s.build(&body).with(Product::many(form, products, choice, tiles.size(), true))
 }
 
 /// Pieces of a tile, shared out among invocations.

@@ -7,15 +7,16 @@
 //! workgroup makes whole groups of 32 results and rounds them itself.
 
 use super::{
-    chain::{Chain, Link},
-    quantize,
+    chain::Link,
+    ends::{Round, outputs, rounded},
+    route::choose,
     weights::Weights,
 };
 use crate::{
     form::Form,
     shader::{Shader, Source},
 };
-use nibble_graph::Activation;
+use nibble_graph::{Activation, Route};
 
 /// What the matrix is multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,17 @@ pub enum Choice {
         /// Whether each has its own input.
         own: bool,
     },
+    /// Each row those of its experts, all of which have their own input; results are summed by the weights of the route.
+    Sum {
+        /// Experts of a row.
+        used: usize,
+        /// Whether each has a bias.
+        bias: bool,
+    },
 }
+
+/// The most experts among which a product chooses itself.
+pub const MOST_EXPERTS: usize = 512;
 
 /// What a kernel is made for.
 #[derive(Clone, Debug)]
@@ -67,25 +78,20 @@ pub struct Gemv<'a> {
     pub ahead: usize,
     /// Whether rows divide into `ahead` pieces for every lane.
     pub even: bool,
-    /// The epsilon of a norm that its input still needs.
+    /// The epsilon of a norm that its input still needs: floats are without its weight too.
     pub norm: Option<f32>,
+    /// The choice of experts, if it is made here; otherwise a call before this one has made it.
+    pub choose: Option<(Route, bool)>,
     /// Whether results are rounded, in groups of 32 within a workgroup.
     pub round: Option<Round>,
 }
 
-/// How results are rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
-    /// As they are.
-    Plain,
-    /// Times the weight of a norm, with sums of squares beside them: for [`Gemv::norm`].
-    ForNorm,
-}
-
-/// Bindings: the input (codes: and their scales, for a norm: and its sums of squares), the planes, those of the second
-/// matrix, the route, then for each product its output and its operands, then codes, scales and for a norm its weight and
-/// sums of squares of the rounded result. Words: `n` (results here), `first` (number of the first), `halves`, `k`, factors,
-/// `wN` (width of each product). Grid: `n / per_group`, rows / tile.
+/// Bindings: the input (codes: and their scales, for a norm: and its sums of squares, for a norm of floats: and its weight), the
+/// planes, those of the second matrix, the route (if experts are chosen here: logits, their bias if they have one, then
+/// the route), biases of experts that are summed, then for each product its output and its operands, then codes, scales
+/// and for a norm its weight and sums of squares of the rounded result. Words: `n` (results here), `first` (number of the
+/// first), `halves`, `k`, factors, for experts `each` (rows of one's matrix), to choose `experts`, `wN` (width of each
+/// product). Grid: `n / per_group`, rows / tile.
 pub fn gemv(g: &Gemv<'_>) -> Shader {
     let tile = if g.choice == Choice::All { g.tile } else { 1 };
     let mut s = Source::new(format!("gemv {} x{tile}", g.form.describe()), g.threads);
@@ -100,28 +106,22 @@ pub fn gemv(g: &Gemv<'_>) -> Shader {
     }
     if g.norm.is_some() {
         s.read("squares", "f32");
+        if g.input == Input::Floats {
+            s.read("norm_by", "vec4<f32>");
+        }
     }
     s.words("u32", &["n", "first", "halves", "k"]);
     let mut matrices = vec![Weights::declare(&mut s, g.form, "a")];
     if g.gate.is_some() {
         matrices.push(Weights::declare(&mut s, g.form, "b"));
     }
-    let mut experts = String::new();
-    let (mut row, mut base) = ("", "");
-    if let Choice::Experts { used, own } = g.choice {
-        s.read("route", "f32");
-        s.words("u32", &["each"]);
-        experts = format!(
-            "let token = group.y / {used}u;
-let expert = u32(route[(2u * token + 1u) * {used}u + group.y % {used}u]);
-let skip = expert * p.each;
-// Experts of another part of the stack.
-if skip < p.first || skip >= p.first + p.n {{ return; }}
-let start = skip - p.first;\n"
-        );
-        row = if own { "group.y" } else { "token" };
-        base = "start + ";
-    }
+    let experts = experts(&mut s, g);
+    let (row, base) = match g.choice {
+        Choice::All => ("", ""),
+        Choice::Experts { own: true, .. } => ("group.y", "start + "),
+        Choice::Experts { own: false, .. } => ("token", "start + "),
+        Choice::Sum { .. } => ("token", ""),
+    };
     outputs(&mut s, g.products, "");
 
     let many = if g.choice == Choice::All { "p.n" } else { "p.each" };
@@ -184,6 +184,13 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
         ("group.y".to_string(), "")
     };
     let bound = if row.is_empty() { " && t < p.rows" } else { "" };
+    let biases = match g.choice {
+        Choice::Sum { used, bias: true } => {
+            let add = |i| format!("v = fma(shares[{i}], bias_of[starts[{i}] + n], v);\n");
+            format!("if n < stop {{\n{}}}\n", (0..used).map(add).collect::<String>())
+        }
+        _ => String::new(),
+    };
     let keep = match g.round {
         Some(_) => format!("made[e % {tile}u * {per_group}u + n - group.x * {per_group}u] = "),
         None => String::from("_ = "),
@@ -191,7 +198,7 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
     body += &format!(
         "let t = {t};
 let n = at + e / {tile}u;
-if n < stop{bound} {{ {keep}finish(t, {offset}n, v); }}
+{biases}if n < stop{bound} {{ {keep}finish(t, {offset}n, v); }}
 }}\n}}\n"
     );
     if let Some(round) = g.round {
@@ -200,27 +207,98 @@ if n < stop{bound} {{ {keep}finish(t, {offset}n, v); }}
     s.build(&body)
 }
 
+/// Declares the choice of experts; statements that leave the first row of the expert's matrix in `start`, for a sum of all of
+/// them those rows in `starts`, with their weights in `shares`.
+fn experts(s: &mut Source, g: &Gemv<'_>) -> String {
+    match g.choice {
+        Choice::All => String::new(),
+        Choice::Experts { used, .. } => {
+            let mut text = format!("let token = group.y / {used}u;\nlet slot = group.y % {used}u;\n");
+            let expert = match &g.choose {
+                None => {
+                    s.read("route", "f32");
+                    s.words("u32", &["each"]);
+                    format!("u32(route[(2u * token + 1u) * {used}u + slot])")
+                }
+                Some((route, bias)) => {
+                    s.read("logits", "f32");
+                    if *bias {
+                        s.read("bias", "f32");
+                    }
+                    s.write("route", "f32");
+                    s.words("u32", &["each", "experts"]);
+                    text += "let row = token * p.experts;\n";
+                    text += &choose(s, route, *bias, g.threads, (MOST_EXPERTS, "p.experts"));
+                    text += &format!(
+                        "if group.x == 0u && slot == 0u && local < {used}u {{
+route[2u * token * {used}u + local] = weight(local);
+route[(2u * token + 1u) * {used}u + local] = f32(ids[local]);
+}}\n"
+                    );
+                    String::from("workgroupUniformLoad(&ids[slot])")
+                }
+            };
+            text + &format!(
+                "let skip = {expert} * p.each;
+// Experts of another part of the stack.
+if skip < p.first || skip >= p.first + p.n {{ return; }}
+let start = skip - p.first;\n"
+            )
+        }
+        Choice::Sum { used, bias } => {
+            s.read("route", "f32");
+            if bias {
+                s.read("bias_of", "f32");
+            }
+            s.words("u32", &["each"]);
+            s.shared("starts", &format!("array<u32, {used}>"));
+            s.shared("shares", &format!("array<f32, {used}>"));
+            format!(
+                "let token = group.y;
+if local < {used}u {{
+starts[local] = u32(route[(2u * token + 1u) * {used}u + local]) * p.each;
+shares[local] = route[2u * token * {used}u + local];
+}}
+workgroupBarrier();\n"
+            )
+        }
+    }
+}
+
 /// Sums of all lanes.
 fn main_loop(g: &Gemv<'_>, tile: usize, matrices: &[Weights<'_>]) -> String {
     let matrix = |m: usize| ["a", "b"][m];
     let ahead = g.ahead;
-    let mut body = format!("for (var h = lane; h < p.halves; h += lanes * {ahead}u) {{\n");
+    let sum = if let Choice::Sum { used, .. } = g.choice { Some(used) } else { None };
+    // A sum goes through the rows of all experts as if they were one.
+    let end = sum.map_or("p.halves".into(), |used| format!("p.halves * {used}u"));
+    let mut body = format!("for (var h = lane; h < {end}; h += lanes * {ahead}u) {{\n");
     for u in 0..ahead {
         body += &match (u, g.even) {
             (0, _) => String::from("let h0 = h;\n"),
             (_, true) => format!("let h{u} = h + lanes * {u}u;\n"),
             (_, false) => format!(
-                "let in{u} = h + lanes * {u}u < p.halves;\nlet h{u} = select(h, h + lanes * {u}u, in{u});\n"
+                "let in{u} = h + lanes * {u}u < {end};\nlet h{u} = select(h, h + lanes * {u}u, in{u});\n"
             ),
         };
+        let mut at = format!("h{u}");
+        if sum.is_some() {
+            body += &format!(
+                "let slot{u} = h{u} / p.halves;
+let i{u} = h{u} - slot{u} * p.halves;
+let w{u} = starts[slot{u}] * p.halves + i{u};
+let share{u} = shares[slot{u}];\n"
+            );
+            at = format!("w{u}");
+        }
         for (m, weights) in matrices.iter().enumerate() {
             for r in 0..g.per_sub {
                 let name = matrix(m);
-                body += &weights.load(&format!("{name}v{u}_{r}_"), &format!("{name}r{r} + h{u}"));
+                body += &weights.load(&format!("{name}v{u}_{r}_"), &format!("{name}r{r} + {at}"));
             }
         }
         for t in 0..tile {
-            body += &load_input(g.input, &format!("{u}_{t}"), t, u, matrices[0].needs_sums());
+            body += &load_input(g, (u, t), matrices[0].needs_sums());
             if g.norm.is_some() {
                 body += &format!("let x{u}_{t}q = squares[t{t} * p.halves + h{u}];\n");
             }
@@ -266,98 +344,39 @@ fn main_loop(g: &Gemv<'_>, tile: usize, matrices: &[Weights<'_>]) -> String {
     body + "}\n"
 }
 
-/// Declares what rounding needs; rounds the results of a workgroup, which are in `made`.
-pub fn rounded(s: &mut Source, round: Round, tile: usize, per_group: usize, by_tile: bool) -> String {
-    s.write("codes_of", "vec4<u32>");
-    s.write("scales_of", "vec2<f32>");
-    if round == Round::ForNorm {
-        s.read("norm_of", "f32");
-        s.write("squares_of", "f32");
-    }
-    s.item(quantize::LARGEST);
-    s.shared("made", &format!("array<f32, {}>", tile * per_group));
-    let halves = per_group / 16;
-    let (row, bound) = if by_tile {
-        (format!("group.y * {tile}u + e / {halves}u"), "t < p.rows && ")
-    } else {
-        ("group.y".into(), "")
+/// Piece `u` of input row `t`, as `x{u}_{t}`.
+fn load_input(g: &Gemv<'_>, (u, t): (usize, usize), sums: bool) -> String {
+    let name = format!("{u}_{t}");
+    let sum = if let Choice::Sum { used, .. } = g.choice { Some(used) } else { None };
+    let (row, h) = match sum {
+        Some(used) => (format!("(t{t} * {used}u + slot{u})"), format!("i{u}")),
+        None => (format!("t{t}"), format!("h{u}")),
     };
-    let mut text = format!(
-        "workgroupBarrier();
-let e = local;
-let t = {row};
-let width = p.w0 / 16u;
-let half = {first}group.x * {halves}u + e % {halves}u;
-if {bound}e < {count}u && half < width {{
-let own = e * 16u;
-let other = (e ^ 1u) * 16u;\n",
-        first = if by_tile { "p.first / 16u + " } else { "" },
-        count = halves * tile,
-    );
-    for j in 0..4 {
-        for (name, from) in [("v", "own"), ("o", "other")] {
-            let parts: Vec<_> = (0..4).map(|c| format!("made[{from} + {}u]", 4 * j + c)).collect();
-            text += &format!("var {name}{j} = vec4<f32>({});\n", parts.join(", "));
-        }
-    }
-    if round == Round::ForNorm {
-        text += "var squares = 0.0;\n";
-        for (j, c) in (0..4).flat_map(|j| ["x", "y", "z", "w"].map(|c| (j, c))) {
-            text += &format!("squares = fma(v{j}.{c}, v{j}.{c}, squares);\n");
-        }
-        text += "squares_of[t * width + half] = squares;\n";
-        for j in 0..4 {
-            for (name, from) in [("v", "half"), ("o", "(half ^ 1u)")] {
-                let at = |c: usize| format!("norm_of[{from} * 16u + {}u]", 4 * j + c);
-                text += &format!("{name}{j} *= vec4<f32>({}, {}, {}, {});\n", at(0), at(1), at(2), at(3));
-            }
-        }
-    }
-    text += quantize::CODES;
-    text + "codes_of[t * width + half] = codes;\nscales_of[t * width + half] = scaled;\n}\n"
-}
-
-/// Declares for each product its output, its operands and the word `wN` (its width), and the function
-/// `finish(t, at, value)` that ends result `at` of all products at row `t` and returns it. `before` are statements on its `v`.
-pub fn outputs(s: &mut Source, products: &[Vec<Link>], before: &str) {
-    let mut ends = String::new();
-    for (i, links) in products.iter().enumerate() {
-        s.write(&format!("y{i}"), "f32");
-        s.words("u32", &[&format!("w{i}")]);
-        let chain = Chain::declare(s, links, &format!("c{i}_"));
-        let width = format!("p.w{i}");
-        ends += &format!(
-            "if n < {width} {{ let e = t * {width} + n; {}y{i}[e] = v; return v; }}\nn -= {width};\n",
-            chain.apply()
-        );
-    }
-    s.item(&format!(
-        "fn finish(t: u32, at: u32, value: f32) -> f32 {{ var n = at; var v = value;\n{before}{ends}return 0.0; }}"
-    ));
-}
-
-/// Half `h{u}` of input row `t{t}`, as `x{name}`.
-fn load_input(input: Input, name: &str, t: usize, u: usize, sums: bool) -> String {
+    let share = if sum.is_some() { format!(" * share{u}") } else { String::new() };
     let mut text = String::new();
-    match input {
+    match g.input {
         Input::Codes => {
-            let at = format!("t{t} * p.halves + h{u}");
-            text += &format!("let x{name} = x[{at}];\nlet x{name}s = xs[{at}];\n");
-            return text;
+            let at = format!("{row} * p.halves + {h}");
+            return format!("let x{name} = x[{at}];\nlet x{name}s = xs[{at}]{share};\n");
         }
         Input::Floats => {
             for j in 0..4 {
-                text += &format!("let x{name}_{j} = x[t{t} * (p.k >> 2u) + h{u} * 4u + {j}u];\n");
+                let norm = match g.norm {
+                    Some(_) => format!(" * norm_by[{h} * 4u + {j}u]"),
+                    None => String::new(),
+                };
+                text +=
+                    &format!("let x{name}_{j} = x[{row} * (p.k >> 2u) + {h} * 4u + {j}u]{norm}{share};\n");
             }
         }
         Input::Ragged => {
             for j in 0..4 {
                 let one = |c: usize| {
-                    let k = format!("h{u} * 16u + {}u", j * 4 + c);
-                    format!("select(0.0, x[t{t} * p.k + min({k}, p.k - 1u)], {k} < p.k)")
+                    let k = format!("{h} * 16u + {}u", j * 4 + c);
+                    format!("select(0.0, x[{row} * p.k + min({k}, p.k - 1u)], {k} < p.k)")
                 };
                 text += &format!(
-                    "let x{name}_{j} = vec4<f32>({}, {}, {}, {});\n",
+                    "let x{name}_{j} = vec4<f32>({}, {}, {}, {}){share};\n",
                     one(0),
                     one(1),
                     one(2),

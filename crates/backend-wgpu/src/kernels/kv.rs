@@ -3,7 +3,7 @@
 //! Keys of a page and a head: `[key_dim / unit][64 positions][unit]`, so that invocations, one a position, read
 //! neighbouring words; values: `[64 positions][value_dim]`. Numbers are f32, f16 two in a word, or codes (`kv_blocks`).
 
-use super::kv_blocks::BLOCK;
+use super::{kv_blocks::BLOCK, norm::sum_of};
 use crate::shader::{Shader, Source};
 use nibble_backend::KvType;
 use nibble_graph::{KvLayer, RopeLayout};
@@ -110,9 +110,28 @@ pub struct Turn {
     pub by_row: bool,
     /// Heads of queries.
     pub heads: usize,
+    /// Epsilons of norms of the heads of queries and of keys before they turn.
+    pub norms: Option<[HeadEps; 2]>,
 }
 
-/// WGSL of `turned_{name}(base, d)`: number `d` of the head at `base` of an array, turned.
+/// Bits of an epsilon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadEps(u32);
+
+impl From<f32> for HeadEps {
+    fn from(eps: f32) -> Self {
+        Self(eps.to_bits())
+    }
+}
+
+impl HeadEps {
+    /// The epsilon.
+    pub fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
+
+/// WGSL of `turned_{name}(base, d)`: number `d` of the head at `base` of an array, normed if heads are, and turned.
 pub fn turned(name: &str, turn: &Turn) -> String {
     let half = turn.dims / 2;
     let (pair, first, other) = match turn.layout {
@@ -125,13 +144,15 @@ pub fn turned(name: &str, turn: &Turn) -> String {
             ("d / 2u".into(), "d % 2u == 0u".into(), "select(d - 1u, d + 1u, first)".into())
         }
     };
+    let normed = if turn.norms.is_some() { format!(" * head_scale * {name}_norm[d]") } else { String::new() };
     format!(
-        "fn turned_{name}(base: u32, d: u32) -> f32 {{
-let v = {name}[base + d];
+        "fn number_{name}(base: u32, d: u32) -> f32 {{ return {name}[base + d]{normed}; }}
+fn turned_{name}(base: u32, d: u32) -> f32 {{
+let v = number_{name}(base, d);
 if d >= {dims}u {{ return v; }}
 let turn = turns[turn_row * {half}u + {pair}];
 let first = {first};
-let o = {name}[base + {other}];
+let o = number_{name}(base, {other});
 return fma(v, turn.x, select(o, -o, first) * turn.y);
 }}",
         dims = turn.dims
@@ -150,14 +171,37 @@ pub fn declare(s: &mut Source, turn: Option<&Turn>) -> String {
     s.write("values", "u32");
     let Some(turn) = turn else { return String::new() };
     s.read("turns", "vec2<f32>");
+    if turn.norms.is_some() {
+        s.read("q_norm", "f32");
+        s.read("k_norm", "f32");
+        s.item("var<private> head_scale: f32;");
+    }
     s.item("var<private> turn_row: u32;");
     format!("turn_row = {};\n", if turn.by_row { "group.y" } else { "place.y" })
 }
 
+/// Statements that all of `threads` invocations need before they read the head at `base` of queries or of keys, of `dim` numbers: none
+/// unless heads are normed.
+pub fn scales(s: &mut Source, turn: Option<&Turn>, dim: usize, threads: u32) -> [String; 2] {
+    let Some(norms) = turn.and_then(|turn| turn.norms) else { return Default::default() };
+    let sum = sum_of(s, threads, "squares");
+    [("q", norms[0]), ("k", norms[1])].map(|(name, eps)| {
+        format!(
+            "var squares = 0.0;
+for (var i = local; i < {dim}u; i += {threads}u) {{ squares = fma({name}[base + i], {name}[base + i], squares); }}
+{sum}head_scale = inverseSqrt(total / f32({dim}u) + f32({:?}));\n",
+            eps.get()
+        )
+    })
+}
+
 /// Writes the rows of a step into their pages as they are; with `turn`, turns keys, and queries too. Bindings: step rows, sequences,
-/// pages, k, v, keys, values, then the table of turns, q, turned q. Grid: blocks of 64 words of a row (keys, values, then
-/// numbers of queries), rows.
+/// pages, k, v, keys, values, then the table of turns, weights of the norms of q and k, q, turned q. Grid: blocks of 64 words of a
+/// row (keys, values, then numbers of queries), rows; if heads are normed, heads of keys, of values, of queries.
 pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
+    if let Some(turn) = turn.filter(|turn| turn.norms.is_some()) {
+        return write_heads(bank, turn);
+    }
     let mut s = Source::new("kv_write", 64);
     let prepare = declare(&mut s, turn);
     let KvLayer { kv_heads, key_dim, value_dim } = bank.layer;
@@ -214,5 +258,51 @@ values[page * {value_page}u + (head * {PAGE}u + position) * {value}u + w] = {val
         k_width = kv_heads * key_dim,
         v_width = kv_heads * value_dim,
         head_keys = key * PAGE,
+    ))
+}
+
+/// [`write`], head by head.
+fn write_heads(bank: &Bank, turn: &Turn) -> Shader {
+    let mut s = Source::new("kv_write_heads", 64);
+    let prepare = declare(&mut s, Some(turn));
+    s.read("q", "f32");
+    s.write("turned", "f32");
+    s.item("fn plain_v(base: u32, d: u32) -> f32 { return v[base + d]; }");
+    s.item(&turned("k", turn));
+    s.item(&turned("q", turn));
+    let KvLayer { kv_heads, key_dim, value_dim } = bank.layer;
+    let ([key, value], [key_page, value_page]) = (bank.row_words(), bank.page_words());
+    let (unit, per_word) = (bank.unit(), bank.per_word);
+    let [scale_q, scale_k] = scales(&mut s, Some(turn), key_dim, 64);
+    s.build(&format!(
+        "let place = step[group.y];
+{prepare}if group.x >= {both}u {{
+let base = (group.y * {heads}u + group.x - {both}u) * {key_dim}u;
+{scale_q}for (var d = local; d < {key_dim}u; d += 64u) {{ turned[base + d] = turned_q(base, d); }}
+return;
+}}
+let page = pages[sequences[place.z * 2u].x + place.y / {PAGE}u];
+let position = place.y % {PAGE}u;
+if group.x < {kv_heads}u {{
+let base = (group.y * {kv_heads}u + group.x) * {key_dim}u;
+let to = page * {key_page}u + group.x * {head_keys}u;
+{scale_k}for (var w = local; w < {key}u; w += 64u) {{
+let i = w * {per_word}u;
+keys[to + (w / {unit}u * {PAGE}u + position) * {unit}u + w % {unit}u] = {keys};
+}}
+}} else {{
+let head = group.x - {kv_heads}u;
+let base = (group.y * {kv_heads}u + head) * {value_dim}u;
+let to = page * {value_page}u + (head * {PAGE}u + position) * {value}u;
+for (var w = local; w < {value}u; w += 64u) {{
+let i = w * {per_word}u;
+values[to + w] = {values};
+}}
+}}",
+        both = 2 * kv_heads,
+        heads = turn.heads,
+        head_keys = key * PAGE,
+        keys = bank.word("turned_k", key_dim),
+        values = bank.word("plain_v", value_dim),
     ))
 }

@@ -4,7 +4,7 @@
 //! ones). Behind the codes of a head's 64 positions are its scales, `[pairs of blocks][64 positions]`, two halves in a word.
 //! Heads of q4_0 are turned by a Hadamard transform first, and so are queries; what attention yields is turned back.
 
-use super::kv::{Bank, PAGE, Turn, declare, turned};
+use super::kv::{Bank, PAGE, Turn, declare, scales, turned};
 use crate::shader::{Shader, Source};
 use nibble_backend::KvType;
 use nibble_graph::KvLayer;
@@ -104,10 +104,16 @@ if abs(x[i]) > abs(far) {{ far = x[i]; }}
 return {step};
 }}"
     ));
+    let [scale_q, scale_k] = scales(&mut s, turn, key_dim, THREADS);
     let load = |name: &str, count: usize, dim: usize, padded: usize, head: &str| {
+        let scale = match name {
+            "q" => &scale_q,
+            "k" => &scale_k,
+            _ => "",
+        };
         format!(
             "let base = (group.y * {count}u + {head}) * {dim}u;
-for (var i = local; i < {padded}u; i += {THREADS}u) {{
+{scale}for (var i = local; i < {padded}u; i += {THREADS}u) {{
 var number = 0.0;
 if i < {dim}u {{ number = turned_{name}(base, i); }}
 x[i] = number;

@@ -1,6 +1,5 @@
 //! Choice of experts: each invocation counts how many beat its own.
 
-use super::norm::sum_of;
 use crate::shader::{Shader, Source};
 use nibble_graph::{Route, Scoring};
 
@@ -14,50 +13,105 @@ pub fn route(r: &Route, experts: usize, bias: bool) -> Shader {
         s.read("bias", "f32");
     }
     s.write("y", "f32");
-    s.shared("score", &format!("array<f32, {experts}>"));
-    s.shared("rank", &format!("array<f32, {experts}>"));
-    s.shared("chosen", &format!("array<f32, {}>", r.used));
     let used = r.used;
-    let mut body = format!("let row = group.y * {experts}u;\nlet out = group.y * {}u;\n", 2 * used);
-    let each = format!("for (var e = local; e < {experts}u; e += {THREADS}u)");
-    match r.scoring {
-        Scoring::Sigmoid => {
-            body += &format!(
-                "{each} {{ score[e] = 1.0 / (1.0 + exp(clamp(-logits[row + e], -80.0, 80.0))); }}\n"
-            );
-        }
-        Scoring::Softmax => {
-            body += &format!(
-                "var most = -1e30;
-for (var e = 0u; e < {experts}u; e += 1u) {{ most = max(most, logits[row + e]); }}
-var mine = 0.0;
-{each} {{ let v = exp(max(logits[row + e] - most, -80.0)); score[e] = v; mine += v; }}\n"
-            );
-            body += &sum_of(&mut s, THREADS, "mine");
-            body += &format!("{each} {{ score[e] = score[e] / total; }}\n");
-        }
-    }
-    let ranked = if bias { "score[e] + bias[e]" } else { "score[e]" };
+    let mut body = format!("let row = group.y * {experts}u;\n");
+    body += &choose(&mut s, r, bias, THREADS, (experts, &format!("{experts}u")));
     body += &format!(
-        "{each} {{ rank[e] = {ranked}; }}
-workgroupBarrier();
-{each} {{
-let own = rank[e];
-var place = 0u;
-for (var o = 0u; o < {experts}u; o += 1u) {{
-if rank[o] > own || (rank[o] == own && o < e) {{ place += 1u; }}
-}}
-if place < {used}u {{ chosen[place] = score[e]; y[out + {used}u + place] = f32(e); }}
-}}
-workgroupBarrier();
-var sum = 1.0;\n"
-    );
-    if r.normalize {
-        body += &format!("sum = 0.0;\nfor (var i = 0u; i < {used}u; i += 1u) {{ sum += chosen[i]; }}\n");
-    }
-    body += &format!(
-        "for (var i = local; i < {used}u; i += {THREADS}u) {{ y[out + i] = chosen[i] / sum * f32({:?}); }}",
-        r.scale
+        "let out = group.y * {}u;
+for (var i = local; i < {used}u; i += {THREADS}u) {{
+y[out + i] = weight(i);
+y[out + {used}u + i] = f32(ids[i]);
+}}",
+        2 * used
     );
     s.build(&body)
 }
+
+/// Statements by which the invocations of a workgroup choose among `count` experts (an expression; there is `room` for them) by
+/// the logits from `row` on. They leave the chosen ones in `ids`, the best first, and their weights for `weight(i)`.
+pub fn choose(s: &mut Source, r: &Route, bias: bool, threads: u32, (room, count): (usize, &str)) -> String {
+    let used = r.used;
+    // An invocation writes whole vectors: nobody else's numbers are in them.
+    for name in ["score", "rank"] {
+        s.shared(name, &format!("array<vec4<f32>, {}>", room.div_ceil(4)));
+    }
+    s.shared("ids", &format!("array<u32, {used}>"));
+    s.shared("chosen", &format!("array<f32, {used}>"));
+    let sum = match r.normalize {
+        true => (0..used).map(|i| format!("chosen[{i}]")).collect::<Vec<_>>().join(" + "),
+        false => "1.0".into(),
+    };
+    s.item(&format!("fn weight(i: u32) -> f32 {{ return chosen[i] / ({sum}) * f32({:?}); }}", r.scale));
+    let fours = format!("({count} + 3u) / 4u");
+    let each = format!("for (var i = local; i < fours; i += {threads}u)");
+    // Four of an array, `none` where there are no experts.
+    let four = |name: &str, at: &str, none: &str| {
+        let one = |c: u32| {
+            let e = format!("i * 4u + {c}u");
+            format!("select({none}, {name}[{at}min({e}, {count} - 1u)], {e} < {count})")
+        };
+        format!("vec4<f32>({}, {}, {}, {})", one(0), one(1), one(2), one(3))
+    };
+    let mut text = format!("let fours = {fours};\n");
+    match r.scoring {
+        Scoring::Sigmoid => {
+            text += &format!(
+                "{each} {{
+let logit = {};
+score[i] = 1.0 / (1.0 + exp(clamp(-logit, vec4<f32>(-80.0), vec4<f32>(80.0))));
+}}\n",
+                four("logits", "row + ", "0.0")
+            );
+        }
+        Scoring::Softmax => {
+            text += &format!(
+                "{each} {{ rank[i] = {logits}; }}
+workgroupBarrier();
+var best = vec4<f32>({NONE});
+for (var i = 0u; i < fours; i += 1u) {{ best = max(best, rank[i]); }}
+let most = max(max(best.x, best.y), max(best.z, best.w));
+{each} {{ score[i] = exp(max(rank[i] - most, vec4<f32>(-80.0))); }}
+workgroupBarrier();
+var sums = vec4<f32>(0.0);
+for (var i = 0u; i < fours; i += 1u) {{ sums += score[i]; }}
+let total = sums.x + sums.y + sums.z + sums.w;
+workgroupBarrier();
+{each} {{ score[i] = score[i] / total; }}\n",
+                logits = four("logits", "row + ", NONE),
+            );
+        }
+    }
+    let mut ranked = String::from("score[i]");
+    if bias {
+        ranked += &format!(" + {}", four("bias", "", "0.0"));
+    }
+    let there = |c: u32| {
+        format!("select({NONE}, ranks.{}, i * 4u + {c}u < {count})", ["x", "y", "z", "w"][c as usize])
+    };
+    let places: String = (0..4)
+        .map(|c| format!("place += u32(other[{c}] > own || (other[{c}] == own && i * 4u + {c}u < e));\n"))
+        .collect();
+    text + &format!(
+        "{each} {{
+let ranks = {ranked};
+rank[i] = vec4<f32>({}, {}, {}, {});
+}}
+workgroupBarrier();
+for (var e = local; e < {count}; e += {threads}u) {{
+let own = rank[e / 4u][e % 4u];
+var place = 0u;
+for (var i = 0u; i < fours; i += 1u) {{
+let other = rank[i];
+{places}}}
+if place < {used}u {{ chosen[place] = score[e / 4u][e % 4u]; ids[place] = e; }}
+}}
+workgroupBarrier();\n",
+        there(0),
+        there(1),
+        there(2),
+        there(3),
+    )
+}
+
+/// Below every logit and every rank.
+const NONE: &str = "-3e38";

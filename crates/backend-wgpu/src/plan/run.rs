@@ -1,10 +1,7 @@
 //! The calls of a step on their way to the device.
 
 use super::{GpuPlan, Ready, ReadyVariant, map};
-use crate::{
-    compile::count,
-    tape::{Dim, Slot},
-};
+use crate::{compile::count, tape::Slot};
 use nibble_backend::{Counts, Error};
 use wgpu::BufferUsages;
 
@@ -40,11 +37,7 @@ impl GpuPlan {
         if call.words.len() > 1 {
             pass.set_immediates(4, bytemuck::cast_slice(&call.words[1..]));
         }
-        let [x, y, z] = call.grid.map(|dim| match dim {
-            Dim::Fixed(n) => n,
-            Dim::Rows(times, by) => (rows as u32 * times).div_ceil(by),
-            Dim::Sequences => self.sequences as u32,
-        });
+        let [x, y, z] = call.grid.map(|dim| dim.of(rows, self.sequences));
         self.count(|counts| counts.calls += 1);
         pass.dispatch_workgroups(x, y, z);
     }

@@ -137,6 +137,18 @@ impl Twin for Attend {
         let q: Vec<f64> = r.numbers(rows * heads * layer.key_dim).iter().map(|q| q * reach).collect();
         let sinks: Vec<f64> = if self.sinks { r.numbers(heads) } else { vec![] };
         let [keys, values] = self.bank.page_words().map(|words| c.add_output(4 * words as usize));
+        let norms = self.turn.and_then(|turn| turn.norms);
+        let by: [Vec<f64>; 2] =
+            [reach, 1.0].map(|most| (0..layer.key_dim).map(|_| most * r.size()).collect());
+        let normed = |x: &[f64], i: usize| -> Vec<f64> {
+            let Some(norms) = norms else { return x.to_vec() };
+            let heads = x.chunks_exact(layer.key_dim).flat_map(|head| {
+                let mean = head.iter().map(|x| x * x).sum::<f64>() / layer.key_dim as f64;
+                let scale = 1.0 / (mean + f64::from(norms[i].get())).sqrt();
+                head.iter().zip(&by[i]).map(move |(x, w)| x * scale * w).collect::<Vec<_>>()
+            });
+            heads.collect()
+        };
         let half = self.turn.map_or(0, |turn| turn.dims / 2);
         let turns: Vec<f64> = (0..LEN * half)
             .flat_map(|_| {
@@ -153,7 +165,11 @@ impl Twin for Attend {
         } else {
             let words = self.bank.row_words().iter().sum::<u32>() as usize * layer.kv_heads;
             let asking = if moves { heads * layer.key_dim } else { 0 };
-            (kv::write(&self.bank, turn), (words + asking).div_ceil(64))
+            let groups = match norms {
+                Some(_) => 2 * layer.kv_heads + heads,
+                None => (words + asking).div_ceil(64),
+            };
+            (kv::write(&self.bank, turn), groups)
         };
         let pick = |x: &[f64], width: usize| -> Vec<f64> {
             at.iter().flat_map(|&p| x[p * width..(p + 1) * width].to_vec()).collect()
@@ -171,6 +187,9 @@ impl Twin for Attend {
             if self.turn.is_some() {
                 let turns = if by_row { of(&turns, 2 * half) } else { turns.clone() };
                 buffers.push(c.add_floats(&turns));
+            }
+            if norms.is_some() {
+                buffers.extend(by.iter().map(|by| c.add_floats(by)));
             }
             if moves {
                 let width = heads * layer.key_dim;
@@ -222,6 +241,7 @@ impl Twin for Attend {
             c.jobs.push(Job { shader, buffers, words, grid: [heads, rows, 1] });
         }
 
+        let (q, k) = (normed(&q, 0), normed(&k, 1));
         let keys: Vec<Vec<f64>> = k
             .chunks_exact(layer.key_dim)
             .enumerate()

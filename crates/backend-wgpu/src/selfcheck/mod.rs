@@ -3,6 +3,7 @@
 //! A kernel that can be wrong in such a way carries a [`Twin`]: what it is to compute, in plain Rust. Once for a device, driver
 //! and build the very pipeline that a plan would use runs on seeded inputs of awkward shape, and the result is compared.
 
+mod arrange;
 mod attention;
 mod norms;
 mod numbers;
@@ -10,6 +11,7 @@ mod product;
 mod store;
 mod verdict;
 
+pub use arrange::Arrange;
 pub use attention::{Attend, How};
 pub use norms::{Embed, L2Norm, Quantize, RmsNorm, RmsNormCodes, ToHalf};
 pub use product::Product;
@@ -59,6 +61,8 @@ pub struct Job {
 pub enum Expected {
     /// 32-bit floats.
     Floats { buffer: usize, numbers: Vec<f64>, tolerance: f64 },
+    /// Whole numbers.
+    Words { buffer: usize, words: Vec<u32> },
     /// Codes of eight bits with scale and scaled sum for every 16, one scale for 32.
     Codes { codes: usize, scales: usize, numbers: Vec<f64>, tolerance: f64 },
     /// Rows in half precision in the order 0, 2, 1, 3, with a scale for each row.

@@ -5,7 +5,7 @@ use crate::{
     kernels::chain::Link,
 };
 use half::{bf16, f16};
-use nibble_graph::Activation;
+use nibble_graph::{Activation, Route, Scoring};
 
 /// The same numbers on every machine.
 pub struct Seeded(u64);
@@ -149,6 +149,24 @@ pub fn activation(f: Activation, x: f64) -> f64 {
         Activation::OssUp => 1.0 + x.clamp(-7.0, 7.0),
         Activation::Tanh => x.tanh(),
     }
+}
+
+/// The experts of a row by its logits, the best first, and their weights.
+pub fn best(r: &Route, logits: &[f64], bias: &[f64]) -> (Vec<usize>, Vec<f64>) {
+    let scores: Vec<f64> = match r.scoring {
+        Scoring::Sigmoid => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+        Scoring::Softmax => {
+            let total: f64 = logits.iter().map(|x| x.exp()).sum();
+            logits.iter().map(|x| x.exp() / total).collect()
+        }
+    };
+    let rank = |e: usize| scores[e] + bias[e];
+    let mut ids: Vec<usize> = (0..logits.len()).collect();
+    ids.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)).then(a.cmp(&b)));
+    ids.truncate(r.used);
+    let sum = if r.normalize { ids.iter().map(|&e| scores[e]).sum() } else { 1.0 };
+    let weights = ids.iter().map(|&e| scores[e] / sum * f64::from(r.scale)).collect();
+    (ids, weights)
 }
 
 /// The length of a link's operand for `rows` rows of `width` results; `None` if it has none.

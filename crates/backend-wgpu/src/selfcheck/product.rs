@@ -1,18 +1,19 @@
 //! Products: of few rows and of many, with all that is fused to them.
 
 use super::{
-    Case, Expected, Job, Twin, UNTOUCHED,
-    numbers::{Matrix, Seeded, activation, codes, linked, operand_len},
+    Arrange, Case, Expected, Job, Twin, UNTOUCHED,
+    numbers::{Matrix, Seeded, activation, best, codes, linked, operand_len},
 };
 use crate::{
     form::Form,
     kernels::{
         chain::Link,
-        gemv::{Choice, Gemv, Input, Round},
+        ends::Round,
+        gemv::{Choice, Gemv, Input},
     },
     shader::Shader,
 };
-use nibble_graph::Activation;
+use nibble_graph::{Activation, Route};
 
 /// What a product's input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ const EXPERTS: usize = 3;
 /// A product of a matrix with rows.
 #[derive(Clone, Debug)]
 pub struct Product {
+    /// Whether experts' rows come in tiles.
+    many: bool,
     form: Form,
     input: Kind,
     /// Rows and results of a workgroup.
@@ -39,6 +42,7 @@ pub struct Product {
     products: Vec<Vec<Link>>,
     choice: Choice,
     norm: Option<f32>,
+    choose: Option<(Route, bool)>,
     round: Option<Round>,
 }
 
@@ -52,6 +56,7 @@ impl Product {
         };
         let even = lanes * g.ahead;
         Self {
+            many: false,
             form: g.form.clone(),
             input,
             tile: [if g.choice == Choice::All { g.tile } else { 1 }, g.per_group],
@@ -60,21 +65,24 @@ impl Product {
             products: g.products.to_vec(),
             choice: g.choice,
             norm: g.norm,
+            choose: g.choose,
             round: g.round,
         }
     }
 
     /// Of many rows: in half precision by matrices, or in registers.
-    pub fn many(form: &Form, products: &[Vec<Link>], tile: [usize; 2], half: bool) -> Self {
+    pub fn many(form: &Form, products: &[Vec<Link>], choice: Choice, tile: [usize; 2], half: bool) -> Self {
         Self {
+            many: true,
             form: form.clone(),
             input: if half { Kind::Halves } else { Kind::Ragged },
             tile,
             halves: 6,
             gate: None,
             products: products.to_vec(),
-            choice: Choice::All,
+            choice,
             norm: None,
+            choose: None,
             round: None,
         }
     }
@@ -126,14 +134,23 @@ impl Twin for Product {
         let mut case = Case::default();
         let mut buffers = vec![];
         let rows = self.tile[0] + 1;
-        let used = if let Choice::Experts { used, .. } = self.choice { used } else { 1 };
-        let out_rows = rows * used;
-        let in_rows = if matches!(self.choice, Choice::Experts { own: true, .. }) { out_rows } else { rows };
-        let (x, k) = self.input(&mut case, &mut buffers, in_rows, r);
+        let (used, own, sum) = match self.choice {
+            Choice::All => (1, false, false),
+            Choice::Experts { used, own } => (used, own, false),
+            Choice::Sum { used, .. } => (used, true, true),
+        };
+        let entries = rows * used;
+        let (in_rows, out_rows) = (if own { entries } else { rows }, if sum { rows } else { entries });
+        let (mut x, k) = self.input(&mut case, &mut buffers, in_rows, r);
         let len = self.halves * 16;
         let squares: Vec<f64> = (0..in_rows * self.halves).map(|_| r.size()).collect();
         if self.norm.is_some() {
             buffers.push(case.add_floats(&squares));
+            if self.input == Kind::Floats {
+                let by = r.numbers(len);
+                x.iter_mut().enumerate().for_each(|(i, x)| *x *= by[i % len]);
+                buffers.push(case.add_floats(&by));
+            }
         }
         // Results of a row, of one expert: more than a workgroup makes, and enough for the first products, of at most six.
         // Results that are rounded come in blocks of 32.
@@ -141,7 +158,12 @@ impl Twin for Product {
             Some(_) => self.tile[1] + 32,
             None => (self.tile[1] + 3).max(6 * self.products.len()),
         };
-        let experts = if self.choice == Choice::All { 1 } else { EXPERTS };
+        let experts = match (self.choice, &self.choose) {
+            (Choice::All, _) => 1,
+            (_, None) => EXPERTS,
+            // Some are not chosen.
+            _ => used + 2,
+        };
         // Some results belong to another part of the matrix, before this one.
         let skipped = if self.choice == Choice::All && self.round.is_none() { 5 } else { 0 };
         let n = each * experts;
@@ -151,17 +173,51 @@ impl Twin for Product {
         for matrix in &matrices {
             buffers.extend(matrix.planes.iter().map(|words| case.add(words.clone())));
         }
-        // The expert of each result's row.
-        let expert = |t: usize| (t * 2 + 1) % experts;
+        let mut chosen = vec![];
+        let mut route = vec![];
+        if let Some((how, bias)) = &self.choose {
+            let logits: Vec<f64> = r.numbers(rows * experts).iter().map(|x| 3.0 * x).collect();
+            let biases = if *bias { r.numbers(experts) } else { vec![0.0; experts] };
+            buffers.push(case.add_floats(&logits));
+            buffers.extend(bias.then(|| case.add_floats(&biases)));
+            for logits in logits.chunks_exact(experts) {
+                let (ids, weights) = best(how, logits, &biases);
+                route.extend(weights);
+                route.extend(ids.iter().map(|&e| e as f64));
+                chosen.extend(ids);
+            }
+        } else {
+            chosen.extend((0..entries).map(|t| (t * 2 + 1) % experts));
+            for row in chosen.chunks_exact(used) {
+                route.extend(row.iter().map(|_| r.size()));
+                route.extend(row.iter().map(|&e| e as f64));
+            }
+        }
         let mut words = vec![rows as u32, n as u32, skipped as u32, self.halves as u32, k as u32];
         words.extend(matrices.iter().map(|m| m.factor.to_bits()));
+        let arrange = Arrange { used, experts, height: self.tile[0] };
+        let [tiles, order] = arrange.places(&chosen);
+        let down = tiles.len() - 1;
         if self.choice != Choice::All {
-            let route = (0..rows).flat_map(|row| {
-                let ids = (0..used).map(move |slot| expert(row * used + slot) as f64);
-                std::iter::repeat_n(0.5, used).chain(ids)
-            });
-            buffers.push(case.add_floats(&route.collect::<Vec<_>>()));
             words.push(each as u32);
+            if self.many {
+                buffers.extend([case.add(tiles), case.add(order)]);
+            } else if self.choose.is_some() {
+                let buffer = case.add_output(route.len());
+                buffers.push(buffer);
+                words.push(experts as u32);
+                let numbers = route.clone();
+                case.expected.push(Expected::Floats { buffer, numbers, tolerance: 1e-4 });
+            } else {
+                buffers.push(case.add_floats(&route));
+            }
+        }
+        let biases = match self.choice {
+            Choice::Sum { bias: true, .. } => r.numbers(experts * each),
+            _ => vec![],
+        };
+        if !biases.is_empty() {
+            buffers.push(case.add_floats(&biases));
         }
         // The first products are one result wide.
         let width = skipped + each;
@@ -181,9 +237,10 @@ impl Twin for Product {
             ends.push(End { columns: start..end, operands });
         }
 
+        // Of an entry; entries of experts that are summed are each their own.
         let result = |t: usize, n: usize| {
-            let row = if in_rows == out_rows { t } else { t / used };
-            let first = (expert(t) * each + n) * len;
+            let row = if own { t } else { t / used };
+            let first = (chosen[t] * each + n) * len;
             let dot = |matrix: &Matrix| -> f64 {
                 let w = &matrix.numbers[first..first + len];
                 x[row * len..(row + 1) * len].iter().zip(w).map(|(x, w)| x * w).sum()
@@ -192,8 +249,12 @@ impl Twin for Product {
                 let squares: f64 = squares[row * self.halves..(row + 1) * self.halves].iter().sum();
                 1.0 / (squares / k as f64 + f64::from(eps)).sqrt()
             });
-            let sum = dot(&matrices[0]) * norm;
-            self.gate.map_or(sum, |f| activation(f, sum) * dot(&matrices[1]) * norm)
+            let one = dot(&matrices[0]) * norm + biases.get(chosen[t] * each + n).unwrap_or(&0.0);
+            self.gate.map_or(one, |f| activation(f, one) * dot(&matrices[1]) * norm)
+        };
+        let result = |t: usize, n: usize| match sum {
+            true => (0..used).map(|i| route[2 * t * used + i] * result(t * used + i, n)).sum(),
+            false => result(t, n),
         };
         let tolerance = if self.input == Kind::Halves { 1e-2 } else { 1e-3 };
         let mut all = vec![];
@@ -227,7 +288,12 @@ impl Twin for Product {
             }
             case.expected.push(Expected::Codes { codes, scales, numbers: all, tolerance });
         }
-        let down = if self.choice == Choice::All { rows.div_ceil(self.tile[0]) } else { out_rows };
+        let down = match self.choice {
+            Choice::All => rows.div_ceil(self.tile[0]),
+            // One workgroup more than there are tiles.
+            _ if self.many => down + 1,
+            _ => out_rows,
+        };
         let grid = [each.div_ceil(self.tile[1]), down, 1];
         case.jobs.push(Job { shader: shader.clone(), buffers, words, grid });
         case
@@ -244,6 +310,7 @@ mod tests {
     fn a_case_has_results_for_every_product() {
         for (products, per_group) in (1..=5).flat_map(|products| [1, 2, 4, 16].map(|n| (products, n))) {
             let product = Product {
+                many: false,
                 form: Form::F32,
                 input: Kind::Ragged,
                 tile: [1, per_group],
@@ -252,6 +319,7 @@ mod tests {
                 products: vec![vec![]; products],
                 choice: Choice::All,
                 norm: None,
+                choose: None,
                 round: None,
             };
             let case = product.case(&Source::new("no kernel", 1).build(""));

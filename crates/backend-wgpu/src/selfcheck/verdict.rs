@@ -11,6 +11,11 @@ pub fn wrong(expected: &Expected, buffers: &[Vec<u32>]) -> Option<String> {
             let allowed = tolerance * largest(numbers);
             first(found, numbers, |_| allowed)
         }
+        Expected::Words { buffer, words } => {
+            let mut pairs = buffers[*buffer].iter().zip(words).enumerate();
+            let (i, (found, expected)) = pairs.find(|(_, (found, expected))| found != expected)?;
+            Some(format!("number {i} is {found}, expected {expected}"))
+        }
         Expected::Codes { codes, scales, numbers, tolerance } => {
             let scale = |half: usize| f64::from(f32::from_bits(buffers[*scales][2 * half]));
             let found: Vec<f64> = (0..numbers.len())
