@@ -3,7 +3,7 @@
 //! The second plan has keys, values and states of its own, so what the first one does to them shows in later steps too.
 
 use nibble_backend::{Activations, Counts, Error, KvType, Limits, Memory, Plan, Step, Tracer};
-use nibble_graph::{Graph, Rows};
+use nibble_graph::{Graph, Node, Op, Route, Rows, Scoring, Value};
 use std::sync::Arc;
 
 /// How far a number may be off, relative to the largest of its row, where nothing but weights is rounded.
@@ -12,12 +12,56 @@ const EXACT: f32 = 2e-3;
 /// The same where inputs of products, or keys and values, are rounded: not alike on all devices.
 const ROUNDED: f32 = 0.25;
 
+/// How far apart two experts may be, relative to the best of their row, that one side prefers to the other and one not: where
+/// nothing but weights is rounded, and where inputs of products are too.
+const TIES: [f32; 2] = [1e-4, 0.05];
+
 /// An output that is compared.
 struct Watched {
     output: usize,
     what: String,
     rows: Rows,
     width: usize,
+    choice: Option<Choice>,
+}
+
+/// A choice of experts.
+struct Choice {
+    route: Route,
+    /// The output that it is made by.
+    logits: usize,
+    experts: usize,
+    bias: Vec<f32>,
+}
+
+impl Choice {
+    /// What experts are chosen by.
+    fn ranks(&self, logits: &[f32]) -> Vec<f32> {
+        let most = logits.iter().copied().fold(f32::MIN, f32::max);
+        let exps: Vec<f32> = logits.iter().map(|x| (x - most).exp()).collect();
+        let total: f32 = exps.iter().sum();
+        let score = |e: usize| match self.route.scoring {
+            Scoring::Softmax => exps[e] / total,
+            Scoring::Sigmoid => 1.0 / (1.0 + (-logits[e]).exp()),
+        };
+        (0..logits.len()).map(|e| score(e) + self.bias.get(e).unwrap_or(&0.0)).collect()
+    }
+
+    /// How far experts that were found are from those that are expected in their places, relative to the best one, if the ones
+    /// found are a choice at all. Both are in the order of their ranks.
+    fn gap(&self, found: &[f32], expected: &[f32], logits: &[f32]) -> Option<f32> {
+        let ranks = self.ranks(logits);
+        let best = ranks.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
+        let mut widest = 0f32;
+        for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+            let known = f.fract() == 0.0 && (0.0..ranks.len() as f32).contains(f);
+            if !known || found[..i].contains(f) {
+                return None;
+            }
+            widest = widest.max((ranks[*f as usize] - ranks[*e as usize]).abs());
+        }
+        Some(widest / best)
+    }
 }
 
 /// Two plans of one graph. The first one answers.
@@ -27,56 +71,125 @@ pub struct Checked {
     /// In the order in which they are made.
     watched: Vec<Watched>,
     bound: f32,
+    tie: f32,
     found: Vec<f32>,
     expected: Vec<f32>,
+    logits: Vec<f32>,
+    /// Rows of the step in which the two chose other experts.
+    apart: Vec<bool>,
+    /// Who is told of these.
+    warn: Option<fn(&str)>,
 }
 
-/// `graph` with an output more for every weight's result and every layer's.
+/// `graph` with an output more for every weight's result, every layer's, and every choice of experts.
 pub fn tapped(graph: &Graph) -> Graph {
     let mut tapped = graph.clone();
     let taps = tapped.tap();
     tapped.outputs.clone_from(&graph.outputs);
-    tapped.outputs.extend(taps.iter().map(|tap| tap.value).filter(|value| !graph.outputs.contains(value)));
+    let choices = graph.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Route(_)));
+    let choices = choices.flat_map(|(i, node)| [node.inputs[0], Value(i as u32)]);
+    for value in taps.iter().map(|tap| tap.value).chain(choices) {
+        if !tapped.outputs.contains(&value) {
+            tapped.outputs.push(value);
+        }
+    }
     tapped
 }
 
 impl Checked {
     /// `plan`, checked by `other`; both are of `graph`, which is [`tapped`].
-    pub fn new(graph: &Graph, plan: Box<dyn Plan>, other: Box<dyn Plan>) -> Self {
+    pub fn new(graph: &Graph, plan: Box<dyn Plan>, other: Box<dyn Plan>, warn: Option<fn(&str)>) -> Self {
         let mut values: Vec<_> = graph.outputs.iter().copied().enumerate().collect();
         values.sort_by_key(|&(_, value)| value);
+        let choice = |node: &Node| {
+            let Op::Route(route) = node.op else { return None };
+            let logits = graph.outputs.iter().position(|&output| output == node.inputs[0])?;
+            let bias = node.weights.first().map_or(vec![], |&w| graph.weight(w).data.decode());
+            Some(Choice { route, logits, experts: graph.node(node.inputs[0]).width, bias })
+        };
         let watch = |(output, value)| {
             let node = graph.node(value);
-            Watched { output, what: graph.label(&[value]).to_string(), rows: node.rows, width: node.width }
+            let what = graph.label(&[value]).to_string();
+            Watched { output, what, rows: node.rows, width: node.width, choice: choice(node) }
         };
         let watched: Vec<_> = values.into_iter().map(watch).collect();
         let widest = watched.iter().map(|w| w.width).max().unwrap_or(0);
-        let Limits { kv, activations, .. } = *plan.limits();
+        let Limits { kv, activations, rows, .. } = *plan.limits();
         let exact = kv == KvType::F32 && activations == Activations::F32;
-        let bound = if exact { EXACT } else { ROUNDED };
-        Self { plan, other, watched, bound, found: vec![0.0; widest], expected: vec![0.0; widest] }
+        let (bound, tie) = if exact { (EXACT, TIES[0]) } else { (ROUNDED, TIES[1]) };
+        let [found, expected, logits] = [(); 3].map(|()| vec![0.0; widest]);
+        Self { plan, other, watched, bound, tie, found, expected, logits, apart: vec![false; rows], warn }
     }
 
-    /// Compares what the last step made.
+    /// Compares what the last step made. Of a row in which the two choose other experts, because these are so close that rounding
+    /// decides, nothing behind can be compared.
     fn compare(&mut self, step: &Step<'_>) -> Result<(), Error> {
-        for watched in &self.watched {
-            let rows = match watched.rows {
+        self.apart.fill(false);
+        for i in 0..self.watched.len() {
+            let rows = match self.watched[i].rows {
                 Rows::Tokens => step.tokens.len(),
                 Rows::Wanted => step.wanted.len(),
             };
-            let found = &mut self.found[..watched.width];
-            let expected = &mut self.expected[..watched.width];
             for row in 0..rows {
-                self.plan.read(watched.output, row, found)?;
-                self.other.read(watched.output, row, expected)?;
-                if let Some(column) = difference(found, expected, self.bound) {
-                    let (found, expected) = (found[column], expected[column]);
-                    return Err(Error::Differs { what: watched.what.clone(), row, column, expected, found });
+                let token = match self.watched[i].rows {
+                    Rows::Tokens => row,
+                    Rows::Wanted => step.wanted[row] as usize,
+                };
+                if self.apart[token] {
+                    continue;
+                }
+                let watched = &self.watched[i];
+                self.plan.read(watched.output, row, &mut self.found[..watched.width])?;
+                self.other.read(watched.output, row, &mut self.expected[..watched.width])?;
+                match self.verdict(i, row)? {
+                    Verdict::Alike => {}
+                    Verdict::Tie(gap) => {
+                        self.apart[token] = true;
+                        let (what, gap) = (&self.watched[i].what, 100.0 * gap);
+                        let rest = "the rest of this row is not compared";
+                        if let Some(warn) = self.warn {
+                            warn(&format!(
+                                "{what}: row {row} takes other experts, {gap:.2} % behind at most: {rest}"
+                            ));
+                        }
+                    }
+                    Verdict::Differs(column) => {
+                        let (found, expected) = (self.found[column], self.expected[column]);
+                        let what = self.watched[i].what.clone();
+                        return Err(Error::Differs { what, row, column, expected, found });
+                    }
                 }
             }
         }
         Ok(())
     }
+
+    /// What is to be said of a row of an output that both plans have read.
+    fn verdict(&mut self, watched: usize, row: usize) -> Result<Verdict, Error> {
+        let watched = &self.watched[watched];
+        let [found, expected] = [&self.found, &self.expected].map(|numbers| &numbers[..watched.width]);
+        let off = |column: Option<usize>| column.map_or(Verdict::Alike, Verdict::Differs);
+        let Some(choice) = &watched.choice else { return Ok(off(difference(found, expected, self.bound))) };
+        let used = choice.route.used;
+        let Some(other) = (used..watched.width).find(|&i| found[i] != expected[i]) else {
+            // Weights alone: numbers of experts say nothing of how large they are.
+            return Ok(off(difference(&found[..used], &expected[..used], self.bound)));
+        };
+        let logits = &mut self.logits[..choice.experts];
+        self.other.read(choice.logits, row, logits)?;
+        let gap = choice.gap(&found[used..], &expected[used..], logits);
+        Ok(gap.filter(|gap| *gap <= self.tie).map_or(Verdict::Differs(other), Verdict::Tie))
+    }
+}
+
+/// What is to be said of a row.
+enum Verdict {
+    /// It is within the bound.
+    Alike,
+    /// It takes other experts, which are so far behind, relative to the best one.
+    Tie(f32),
+    /// This column is off.
+    Differs(usize),
 }
 
 /// The first column that is off by more than `bound` of the largest number of its row.
@@ -203,7 +316,7 @@ mod tests {
         let plan = cpu.compile(&graph, &limits).unwrap();
         let other = Reference.compile(&graph, &limits).unwrap();
         let wrong = Wrong { plan, output, column: 3, by };
-        let mut checked = Checked::new(&graph, Box::new(wrong), other);
+        let mut checked = Checked::new(&graph, Box::new(wrong), other, None);
         checked.run(&Step {
             tokens: &[5, 6],
             positions: &[0, 1],
@@ -233,5 +346,18 @@ mod tests {
         assert_eq!(difference(&[1.0, f32::NAN], &[1.0, 2.0], 0.25), Some(1));
         assert_eq!(difference(&[1.0, 2.4], &[1.0, 2.0], 0.25), None);
         assert_eq!(difference(&[f32::NEG_INFINITY], &[f32::NEG_INFINITY], 0.0), None);
+    }
+
+    #[test]
+    fn other_experts_are_a_tie_only_if_they_are_close() {
+        let route = Route { used: 2, scoring: Scoring::Softmax, normalize: true, scale: 1.0 };
+        let choice = Choice { route, logits: 0, experts: 4, bias: vec![] };
+        let logits = [1.0, 3.0, 2.0, 1.99];
+        let gap = |found: [f32; 2]| choice.gap(&found, &[1.0, 2.0], &logits);
+        // The third is 1 % behind the second, which has e^-1 of the best one's share.
+        assert!((gap([1.0, 3.0]).unwrap() - 0.00366).abs() < 1e-4);
+        assert!(gap([2.0, 1.0]).unwrap() > 0.6, "another order");
+        assert!(gap([1.0, 0.0]).unwrap() > 0.2, "a worse one");
+        assert_eq!([gap([1.0, 1.0]), gap([1.0, 4.0]), gap([1.0, 2.5]), gap([1.0, f32::NAN])], [None; 4]);
     }
 }
