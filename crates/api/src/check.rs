@@ -3,7 +3,8 @@
 //! The second plan has keys, values and states of its own, so what the first one does to them shows in later steps too.
 
 use nibble_backend::{Activations, Counts, Error, KvType, Limits, Memory, Plan, Step, Tracer};
-use nibble_graph::{Graph, Node, Op, Route, Rows, Scoring, Value};
+use nibble_backend_reference::scores;
+use nibble_graph::{Graph, Node, Op, Route, Rows, Value};
 use std::sync::Arc;
 
 /// How far a number may be off, relative to the largest of its row, where nothing but weights is rounded.
@@ -36,23 +37,18 @@ struct Choice {
 
 impl Choice {
     /// What experts are chosen by.
-    fn ranks(&self, logits: &[f32]) -> Vec<f32> {
-        let most = logits.iter().copied().fold(f32::MIN, f32::max);
-        let exps: Vec<f32> = logits.iter().map(|x| (x - most).exp()).collect();
-        let total: f32 = exps.iter().sum();
-        let score = |e: usize| match self.route.scoring {
-            Scoring::Softmax => exps[e] / total,
-            Scoring::Sigmoid => 1.0 / (1.0 + (-logits[e]).exp()),
-        };
-        (0..logits.len()).map(|e| score(e) + self.bias.get(e).unwrap_or(&0.0)).collect()
+    fn ranks(&self, logits: &[f32]) -> Vec<f64> {
+        let mut ranks = scores(logits, self.route.scoring);
+        ranks.iter_mut().zip(&self.bias).for_each(|(rank, bias)| *rank += f64::from(*bias));
+        ranks
     }
 
     /// How far experts that were found are from those that are expected in their places, relative to the best one, if the ones
     /// found are a choice at all. Both are in the order of their ranks.
     fn gap(&self, found: &[f32], expected: &[f32], logits: &[f32]) -> Option<f32> {
         let ranks = self.ranks(logits);
-        let best = ranks.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
-        let mut widest = 0f32;
+        let best = ranks.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
+        let mut widest = 0f64;
         for (i, (f, e)) in found.iter().zip(expected).enumerate() {
             let known = f.fract() == 0.0 && (0.0..ranks.len() as f32).contains(f);
             if !known || found[..i].contains(f) {
@@ -60,7 +56,7 @@ impl Choice {
             }
             widest = widest.max((ranks[*f as usize] - ranks[*e as usize]).abs());
         }
-        Some(widest / best)
+        Some((widest / best) as f32)
     }
 }
 
@@ -350,7 +346,7 @@ mod tests {
 
     #[test]
     fn other_experts_are_a_tie_only_if_they_are_close() {
-        let route = Route { used: 2, scoring: Scoring::Softmax, normalize: true, scale: 1.0 };
+        let route = Route { used: 2, scoring: nibble_graph::Scoring::Softmax, normalize: true, scale: 1.0 };
         let choice = Choice { route, logits: 0, experts: 4, bias: vec![] };
         let logits = [1.0, 3.0, 2.0, 1.99];
         let gap = |found: [f32; 2]| choice.gap(&found, &[1.0, 2.0], &logits);

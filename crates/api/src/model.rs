@@ -247,7 +247,7 @@ impl Model {
                         return Ok(placed);
                     }
                 }
-                _ if self.fits(&*backend, &self.limits(options), options) => {
+                _ if fits(&*backend, &self.graph, &self.limits(options), options) => {
                     return Ok(Placed { backend, note: None });
                 }
                 _ => {}
@@ -268,11 +268,6 @@ impl Model {
         Ok(Placed { backend: (last.open)(&how)?, note: None })
     }
 
-    fn fits(&self, backend: &dyn Backend, limits: &Limits, options: &Options) -> bool {
-        let fits = |memory: Memory| check_budget(&memory, limits, available(backend, options)).is_ok();
-        backend.memory(&self.graph, limits).is_ok_and(fits)
-    }
-
     /// Layers on a GPU, and the others on the CPU: `None` if not even one fits.
     pub(crate) fn share(
         &self,
@@ -282,7 +277,9 @@ impl Model {
     ) -> Result<Option<Placed>, Error> {
         let (layers, wanted) = (self.graph.layers(), options.gpu_layers);
         let limits = self.limits(options);
-        if wanted.is_some_and(|n| n >= layers) || (wanted.is_none() && self.fits(&*gpu, &limits, options)) {
+        if wanted.is_some_and(|n| n >= layers)
+            || (wanted.is_none() && fits(&*gpu, &self.graph, &limits, options))
+        {
             return Ok(Some(Placed { backend: gpu, note: None }));
         }
         let cpu = cpu()?;
@@ -335,13 +332,15 @@ impl Model {
         }
     }
 
-    /// As [`Self::limits`], with steps as long as the device likes them, if they fit and nobody says otherwise.
-    pub(crate) fn limits_on(&self, backend: &dyn Backend, options: &Options) -> Limits {
+    /// As [`Self::limits`], with steps as long as the device likes them, if they fit and nobody says otherwise. When it is
+    /// checked, the CPU takes the same steps.
+    pub(crate) fn limits_on(&self, backend: &dyn Backend, graph: &Graph, options: &Options) -> Limits {
         let limits = self.limits(options);
-        let mut rows = backend.prompt_rows();
-        while options.prefill_chunk.is_none() && rows > limits.rows {
+        let is_free = options.prefill_chunk.is_none() && !options.check;
+        let mut rows = if is_free { backend.prompt_rows() } else { limits.rows };
+        while rows > limits.rows {
             let longer = Limits { rows: rows.min(limits.context), ..limits };
-            if longer.rows > limits.rows && self.fits(backend, &longer, options) {
+            if longer.rows > limits.rows && fits(backend, graph, &longer, options) {
                 return longer;
             }
             rows /= 2;
@@ -393,9 +392,9 @@ impl Model {
 
     fn plan_on(&self, placed: Placed, graph: &Graph, options: &Options) -> Result<Box<dyn Plan>, Error> {
         let backend = placed.backend;
-        let limits = self.limits_on(&*backend, options);
         let tapped = options.check.then(|| check::tapped(graph));
         let graph = tapped.as_ref().unwrap_or(graph);
+        let limits = self.limits_on(&*backend, graph, options);
         let memory = backend.memory(graph, &limits)?;
         check_budget(&memory, &limits, available(&*backend, options))?;
         // What is left out for being wrong only makes a plan smaller.
@@ -495,6 +494,11 @@ fn available(backend: &dyn Backend, options: &Options) -> Option<u64> {
 }
 
 /// Refuses what needs more than the budget.
+fn fits(backend: &dyn Backend, graph: &Graph, limits: &Limits, options: &Options) -> bool {
+    let within = |memory: Memory| check_budget(&memory, limits, available(backend, options)).is_ok();
+    backend.memory(graph, limits).is_ok_and(within)
+}
+
 fn check_budget(memory: &Memory, limits: &Limits, budget: Option<u64>) -> Result<(), Error> {
     let Some(available) = budget else { return Ok(()) };
     let needed = memory.own();

@@ -323,7 +323,7 @@ mod tests {
             memory_budget,
             ..Options::default()
         };
-        let rows = |chunk, budget| model.limits_on(&device, &options(chunk, budget)).rows;
+        let rows = |chunk, budget| model.limits_on(&device, &model.graph, &options(chunk, budget)).rows;
         let needs = |rows| {
             let limits = Limits { rows, ..model.limits(&options(None, None)) };
             device.memory(&model.graph, &limits).unwrap().own()
@@ -331,10 +331,9 @@ mod tests {
         assert_eq!([rows(None, None), rows(Some(100), None), rows(Some(4000), None)], [2048, 100, 4000]);
         assert_eq!([2048, 1024].map(|n| rows(None, Some(needs(n)))), [2048, 1024]);
         assert_eq!([2048, 1024, 512].map(|n| rows(None, Some(needs(n) - 1))), [1024, 512, 512]);
-        assert_eq!(
-            model.limits_on(&device, &Options { context: Some(100), ..options(None, None) }).rows,
-            100
-        );
+        let others = |options: Options| model.limits_on(&device, &model.graph, &options).rows;
+        assert_eq!(others(Options { context: Some(100), ..options(None, None) }), 100);
+        assert_eq!(others(Options { check: true, ..options(None, None) }), 512);
     }
 
     #[test]

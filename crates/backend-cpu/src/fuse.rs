@@ -523,11 +523,11 @@ impl<'a> Builder<'a> {
         for output in &program.outputs {
             program.bufs[output.0].last = usize::MAX;
         }
-        // Wanted rows read before any task: only a graph whose output is a weightless constant has none.
-        // They are there before the first task.
+        // What comes from outside is there before the first task.
         for given in &program.given {
             program.bufs[given.0].first = 0;
         }
+        // Wanted rows read before any task: only a graph whose output is a weightless constant has none.
         program.bufs.iter_mut().filter(|b| b.first == usize::MAX).for_each(|b| b.first = 0);
     }
 }

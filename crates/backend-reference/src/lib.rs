@@ -35,7 +35,7 @@ pub use matmul::{dot, matmul};
 pub use plan::{Reference, ReferencePlan};
 pub use rms_norm::rms_norm;
 pub use rope::{inverse_frequencies, rope};
-pub use route::route;
+pub use route::{route, scores};
 pub use short_conv::short_conv;
 pub use slice::slice;
 pub use wanted::wanted;

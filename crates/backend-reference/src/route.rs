@@ -19,7 +19,8 @@ pub fn route(logits: &[f32], experts: usize, bias: Option<&[f32]>, r: &Route, y:
     }
 }
 
-fn scores(logits: &[f32], scoring: Scoring) -> Vec<f64> {
+/// What each expert's logit counts for, before any bias.
+pub fn scores(logits: &[f32], scoring: Scoring) -> Vec<f64> {
     match scoring {
         Scoring::Sigmoid => logits.iter().map(|&x| 1.0 / (1.0 + (-f64::from(x)).exp())).collect(),
         Scoring::Softmax => {

@@ -125,16 +125,10 @@ impl Source {
         self.words.extend(names.iter().map(|n| (n.to_string(), ty)));
     }
 
-    /// Workgroup memory: `array<ELEMENT, COUNT>`, made longer to whole vectors of 16 bytes.
+    /// Workgroup memory: an array of so many numbers or vectors of them, made longer to whole vectors of 16 bytes.
     ///
     /// Behind anything shorter, NVIDIA's driver 580 loads and stores matrices at the wrong place, without a word.
-    ///
-    /// # Panics
-    /// For anything but an array of numbers or vectors of them.
-    pub fn shared(&mut self, name: &str, ty: &str) {
-        let inner = ty.strip_prefix("array<").and_then(|ty| ty.strip_suffix('>')).expect("an array");
-        let (element, count) = inner.rsplit_once(", ").expect("an element and a count");
-        let count: usize = count.parse().expect("a number of elements");
+    pub fn shared(&mut self, name: &str, element: &str, count: usize) {
         let lanes = match element.as_bytes() {
             [b'v', b'e', b'c', lanes @ b'2'..=b'4', ..] => usize::from(lanes - b'0').next_power_of_two(),
             _ => 1,
@@ -191,11 +185,11 @@ mod tests {
     #[test]
     fn workgroup_memory_comes_in_whole_vectors() {
         let mut s = Source::new("test", 1);
-        s.shared("a", "array<atomic<u32>, 1>");
-        s.shared("b", "array<f16, 9>");
-        s.shared("c", "array<vec2<f32>, 3>");
-        s.shared("d", "array<vec3<f16>, 1>");
-        s.shared("e", "array<vec4<f32>, 1>");
+        s.shared("a", "atomic<u32>", 1);
+        s.shared("b", "f16", 9);
+        s.shared("c", "vec2<f32>", 3);
+        s.shared("d", "vec3<f16>", 1);
+        s.shared("e", "vec4<f32>", 1);
         let text = s.build("").text;
         for array in ["atomic<u32>, 4", "f16, 16", "vec2<f32>, 4", "vec3<f16>, 2", "vec4<f32>, 1"] {
             assert!(text.contains(&format!("array<{array}>;")), "{array}: {text}");

@@ -13,9 +13,9 @@ pub fn argmax() -> Shader {
     s.write("step", "vec4<u32>");
     s.write("tokens", "u32");
     s.words("u32", &["width", "at"]);
-    s.shared("best", &format!("array<f32, {THREADS}>"));
-    s.shared("place", &format!("array<u32, {THREADS}>"));
-    s.shared("spoilt", "array<atomic<u32>, 1>");
+    s.shared("best", "f32", THREADS as usize);
+    s.shared("place", "u32", THREADS as usize);
+    s.shared("spoilt", "atomic<u32>", 1);
     let mut body = format!(
         "if local == 0u {{ atomicStore(&spoilt[0], 0u); }}
 workgroupBarrier();

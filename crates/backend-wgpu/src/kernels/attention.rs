@@ -107,10 +107,10 @@ pub fn attend(a: &Attention, bank: &Bank, how: Runs, sinks: bool) -> Shader {
     s.item(RUN_OF);
     let (g, key_dim) = (heads.group, bank.layer.key_dim);
     let padded = bank.padded()[0] as u32;
-    s.shared("query", &format!("array<f32, {}>", g as u32 * padded));
-    s.shared("weight", &format!("array<f32, {}>", g as u32 * THREADS));
-    s.shared("most_of", &format!("array<f32, {}>", g * 16));
-    s.shared("total_of", &format!("array<f32, {}>", g * 16));
+    s.shared("query", "f32", (g as u32 * padded) as usize);
+    s.shared("weight", "f32", (g as u32 * THREADS) as usize);
+    s.shared("most_of", "f32", g * 16);
+    s.shared("total_of", "f32", g * 16);
     let mut body = format!(
         "let place = step[group.y];
 let kv_head = group.x / {groups}u;

@@ -120,8 +120,8 @@ return share(select(distance, distance * inverse, kind == 2u));
 /// ids from `first` on. `first_past(goal)` goes through `sums`, one of each invocation.
 fn searches(s: &mut Source) {
     let per = THREADS / RUNS;
-    s.shared("sums", &format!("array<vec2<u32>, {THREADS}>"));
-    s.shared("runs", &format!("array<vec2<u32>, {RUNS}>"));
+    s.shared("sums", "vec2<u32>", THREADS as usize);
+    s.shared("runs", "vec2<u32>", RUNS as usize);
     s.item(&format!(
         "fn add_runs(local: u32) {{
 workgroupBarrier();
@@ -174,9 +174,9 @@ pub fn draw() -> Shader {
     s.item(SEARCH);
     searches(&mut s);
     let bins = 1u32 << DIGIT;
-    s.shared("low", &format!("array<atomic<u32>, {bins}>"));
-    s.shared("high", &format!("array<atomic<u32>, {bins}>"));
-    s.shared("odd", "array<atomic<u32>, 1>");
+    s.shared("low", "atomic<u32>", bins as usize);
+    s.shared("high", "atomic<u32>", bins as usize);
+    s.shared("odd", "atomic<u32>", 1);
     // All that is kept counts for so much; `runs` are left as they are for a look at which of them exceeds a goal.
     let part = format!("(p.width + {RUNS}u - 1u) / {RUNS}u");
     s.item(&format!(

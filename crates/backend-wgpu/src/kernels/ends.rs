@@ -24,7 +24,7 @@ pub fn rounded(s: &mut Source, round: Round, tile: usize, per_group: usize, by_t
         s.write("squares_of", "f32");
     }
     s.item(quantize::LARGEST);
-    s.shared("made", &format!("array<f32, {}>", tile * per_group));
+    s.shared("made", "f32", tile * per_group);
     let halves = per_group / 16;
     let (row, bound) = if by_tile {
         (format!("group.y * {tile}u + e / {halves}u"), "t < p.rows && ")

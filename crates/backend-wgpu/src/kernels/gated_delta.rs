@@ -17,8 +17,8 @@ pub fn gated_delta(d: &GatedDelta) -> Shader {
     s.write("state", "f32");
     s.write("y", "f32");
     let GatedDelta { key_heads, value_heads, key_dim, value_dim, scale, .. } = *d;
-    s.shared("keys", &format!("array<f32, {key_dim}>"));
-    s.shared("queries", &format!("array<f32, {key_dim}>"));
+    s.shared("keys", "f32", key_dim);
+    s.shared("queries", "f32", key_dim);
     let key_head = if d.grouped {
         format!("head * {key_heads}u / {value_heads}u")
     } else {

@@ -85,8 +85,8 @@ pub fn registers(form: &Form, products: &[Vec<Link>], choice: Choice, tall: usiz
     let place = Place::declare(&mut s, choice, rows);
     outputs(&mut s, products, "");
     let [x_side, side] = [rows, REGISTER_TILE].map(|side| side + 4);
-    s.shared("xs", &format!("array<f32, {}>", DEPTH * x_side));
-    s.shared("ws", &format!("array<f32, {}>", DEPTH * side));
+    s.shared("xs", "f32", DEPTH * x_side);
+    s.shared("ws", "f32", DEPTH * side);
     let mut body = place.begin.clone();
     body += "let n0 = group.x * 64u;\nlet tx = local % 16u;\nlet ty = local / 16u;\n";
     for (i, j) in (0..tall).flat_map(|i| (0..4).map(move |j| (i, j))) {
@@ -197,9 +197,9 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], choice: Choice, tiles: &
     // Two buffers: the next tile is written while this one is multiplied.
     let (buffers, at_once) = fit(2).map_or((1, fit(1).unwrap_or(1)), |n| (2, n));
     let area = side * side * at_once;
-    s.shared("xt", &format!("array<{element}, {}>", buffers * x_len / unit));
-    s.shared("wt", &format!("array<{element}, {}>", buffers * w_len / unit));
-    s.shared("out", &format!("array<f32, {}>", subs * area));
+    s.shared("xt", element, buffers * x_len / unit);
+    s.shared("wt", element, buffers * w_len / unit);
+    s.shared("out", "f32", subs * area);
     let store = |array: &str, at: &str, value: &str| -> String {
         if tiles.vectors {
             return format!("{array}[({at}) / 4u] = {value};\n");
@@ -318,7 +318,7 @@ pub fn to_half() -> Shader {
     s.write("y", "vec4<f16>");
     s.write("scales", "f32");
     s.words("u32", &["halves", "k"]);
-    s.shared("partial", "array<f32, 256>");
+    s.shared("partial", "f32", 256);
     let mut body = String::from(
         "let row = group.y * p.k;
 var most = 0.0;

@@ -251,8 +251,8 @@ let start = skip - p.first;\n"
                 s.read("bias_of", "f32");
             }
             s.words("u32", &["each"]);
-            s.shared("starts", &format!("array<u32, {used}>"));
-            s.shared("shares", &format!("array<f32, {used}>"));
+            s.shared("starts", "u32", used);
+            s.shared("shares", "f32", used);
             format!(
                 "let token = group.y;
 if local < {used}u {{

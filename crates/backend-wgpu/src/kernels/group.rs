@@ -25,7 +25,7 @@ fn expert(s: &mut Source, used: usize) {
     s.item(&format!(
         "fn expert(i: u32) -> u32 {{ return u32(route[(2u * (i / {used}u) + 1u) * {used}u + i % {used}u]); }}"
     ));
-    s.shared("partial", &format!("array<u32, {THREADS}>"));
+    s.shared("partial", "u32", THREADS as usize);
 }
 
 /// Leaves in `partial[0]` the sum of `value` over the workgroup.

@@ -10,7 +10,7 @@ pub fn hadamard(block: usize) -> Shader {
     s.read("x", "f32");
     s.write("y", "f32");
     s.words("u32", &["blocks"]);
-    s.shared("v", &format!("array<f32, {block}>"));
+    s.shared("v", "f32", block);
     let mut body = format!(
         "let start = (group.y * p.blocks + group.x) * {block}u;
 for (var i = local; i < {block}u; i += {THREADS}u) {{ v[i] = x[start + i]; }}\n"

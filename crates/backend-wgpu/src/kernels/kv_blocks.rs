@@ -51,7 +51,7 @@ workgroupBarrier();\n",
 pub fn unrotate(heads: usize, dim: usize) -> Shader {
     let mut s = Source::new("unrotate", THREADS);
     s.write("y", "f32");
-    s.shared("x", &format!("array<f32, {dim}>"));
+    s.shared("x", "f32", dim);
     s.build(&format!(
         "let base = (group.y * {heads}u + group.x) * {dim}u;
 for (var i = local; i < {dim}u; i += {THREADS}u) {{ x[i] = y[base + i]; }}
@@ -82,7 +82,7 @@ pub fn write(bank: &Bank, turn: Option<&Turn>, heads: usize) -> Shader {
         number(&mut s, "q", turn);
     }
     let padded = bank.padded();
-    s.shared("x", &format!("array<f32, {}>", padded[0].max(padded[1])));
+    s.shared("x", "f32", padded[0].max(padded[1]));
     let (step, code) = match bank.kv {
         KvType::Q8_0 => (
             "abs(far) / 127.0",

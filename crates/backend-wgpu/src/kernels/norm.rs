@@ -11,7 +11,7 @@ const THREADS: u32 = 256;
 
 /// The sum of `value` (an expression) over the workgroup, as statements that leave it in `total`.
 pub fn sum_of(s: &mut Source, threads: u32, value: &str) -> String {
-    s.shared("partial", &format!("array<f32, {threads}>"));
+    s.shared("partial", "f32", threads as usize);
     let mut text = format!("partial[local] = {value};\n");
     let mut width = threads / 2;
     while width > 0 {

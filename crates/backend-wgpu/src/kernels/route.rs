@@ -33,10 +33,10 @@ pub fn choose(s: &mut Source, r: &Route, bias: bool, threads: u32, (room, count)
     let used = r.used;
     // An invocation writes whole vectors: nobody else's numbers are in them.
     for name in ["score", "rank"] {
-        s.shared(name, &format!("array<vec4<f32>, {}>", room.div_ceil(4)));
+        s.shared(name, "vec4<f32>", room.div_ceil(4));
     }
-    s.shared("ids", &format!("array<u32, {used}>"));
-    s.shared("chosen", &format!("array<f32, {used}>"));
+    s.shared("ids", "u32", used);
+    s.shared("chosen", "f32", used);
     let sum = match r.normalize {
         true => (0..used).map(|i| format!("chosen[{i}]")).collect::<Vec<_>>().join(" + "),
         false => "1.0".into(),

@@ -35,8 +35,8 @@ pub fn join(a: &Attention, bank: &Bank, codes: bool, in_turn: bool, sinks: bool)
     let result = format!("sum / (total{})", sink(sinks, "group.x", "most"));
     s.words("u32", &["runs"]);
     s.item(RUN_OF);
-    s.shared("stat", &format!("array<vec2<f32>, {RUNS}>"));
-    s.shared("weight", &format!("array<f32, {RUNS}>"));
+    s.shared("stat", "vec2<f32>", RUNS);
+    s.shared("weight", "f32", RUNS);
     let columns = (dim / unit).min(JOINERS);
     let groups = 1 << (JOINERS / columns).ilog2().min(4);
     let mut body = format!(
@@ -55,7 +55,7 @@ let share = local / {columns}u;\n",
     let units = dim / unit;
     let end = match (bank.rotates(), codes) {
         (true, _) => {
-            s.shared("turned", &format!("array<f32, {dim}>"));
+            s.shared("turned", "f32", dim as usize);
             let back = kv_blocks::rotate("turned", dim as usize, JOINERS);
             let end = if codes { codes_end(&mut s, a, dim, true) } else { turned_end(a, dim) };
             format!("workgroupBarrier();\n{back}{end}")
@@ -98,7 +98,7 @@ sum = {ty}({merged});
         );
         return s.build(&body);
     }
-    s.shared("share_of", &format!("array<{ty}, {}>", groups * columns));
+    s.shared("share_of", ty, (groups * columns) as usize);
     body += &format!(
         "var most = -1e30;
 for (var r = first; r < stop; r += 1u) {{ most = max(most, stat[r].x); }}
@@ -145,7 +145,7 @@ fn codes_end(s: &mut Source, a: &Attention, dim: u32, turned: bool) -> String {
     if turned {
         s.item("fn result_at(i: u32) -> vec4<f32> { let t = i * 4u; return vec4<f32>(turned[t], turned[t + 1u], turned[t + 2u], turned[t + 3u]); }");
     } else {
-        s.shared("result", &format!("array<vec4<f32>, {}>", dim / 4));
+        s.shared("result", "vec4<f32>", (dim / 4) as usize);
         s.item("fn result_at(i: u32) -> vec4<f32> { return result[i]; }");
     }
     let mut end = format!("workgroupBarrier();\nif local < {}u {{\nlet other = local ^ 1u;\n", dim / 16);

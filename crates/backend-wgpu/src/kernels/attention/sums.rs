@@ -54,7 +54,7 @@ impl Sums {
     }
 
     pub fn share(&self, s: &mut Source) {
-        s.shared("sum_of", &format!("array<f32, {}>", self.groups * self.at_once * self.padded()));
+        s.shared("sum_of", "f32", (self.groups * self.at_once * self.padded()) as usize);
     }
 
     /// Names of an invocation's sums of a head, in order.

@@ -94,11 +94,11 @@ pub fn attend(a: &Attention, bank: &Bank, tiles: &Tiles, sinks: bool) -> Shader 
         s.read("sinks", "f32");
     }
     let (unit, element) = if z.vectors { (4, "vec4<f16>") } else { (1, "f16") };
-    s.shared("kt", &format!("array<{element}, {}>", block * key.max(value) / unit));
-    s.shared("st", &format!("array<f32, {}>", SUBS * side * score));
-    s.shared("pt", &format!("array<f16, {}>", SUBS * side * weight));
-    s.shared("factor", &format!("array<f32, {}>", SUBS * side));
-    s.shared("grown", "array<u32, 1>");
+    s.shared("kt", element, block * key.max(value) / unit);
+    s.shared("st", "f32", SUBS * side * score);
+    s.shared("pt", "f16", SUBS * side * weight);
+    s.shared("factor", "f32", SUBS * side);
+    s.shared("grown", "u32", 1);
     let (share, columns) = z.split();
     let mut body = format!(
         "let head = group.x;
