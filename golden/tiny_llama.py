@@ -11,6 +11,7 @@ logsumexp of each position, and the error: the root mean square of the differenc
 all positions and tokens. The test writes the same bytes again (the hash says so) and compares.
 """
 import argparse
+import configparser
 import hashlib
 import json
 import math
@@ -237,6 +238,15 @@ def tables():
     return {n.removesuffix("_grid"): g for n, g in grids.items() if n.endswith("_grid")}
 
 
+def table(path, kind, body, dims):
+    """BitNet's TL1 or TL2, cut as the file beside it says"""
+    config = configparser.ConfigParser()
+    config.read(path.with_name("kernel_config.ini"))
+    sections = ([int(section[key]) for key in ("m", "k", "bm", "bk", "bmm")] for section in map(config.__getitem__, config.sections()))
+    tiles = next(t for t in sections if t[:2] == dims)
+    return (decoders.tl1 if kind == 38 else decoders.tl2)(body, *tiles).astype(F32)
+
+
 def dense_gguf(path, legacy):
     data = path.read_bytes()
     r = Reader(data)
@@ -253,7 +263,9 @@ def dense_gguf(path, legacy):
     tab, out = tables(), {}
     for name, dims, kind, offset in infos:
         count, body = math.prod(dims), np.frombuffer(data, np.uint8)[start + offset:]
-        if kind == 36:
+        if f"{name}_scale" in {info[0] for info in infos}:
+            w = table(path, kind, body, dims)
+        elif kind == 36:
             w = decoders.i2_s(body[:count // 4 + 32], count)
         elif kind == 28:
             w = body[:8 * count].view("<f8").astype(F32)
@@ -261,6 +273,8 @@ def dense_gguf(path, legacy):
             kind = decoders.GGML[142 if legacy and kind == 42 else kind]
             w = decoders.ggml(kind[0], body[:count // kind[1] * kind[2]].reshape(dims[0], -1), tab)
         out[name] = w.reshape(dims)
+    for name in [name for name in out if name.endswith("_scale")]:
+        out[name.removesuffix("_scale")] *= out.pop(name)
     rotation = {k.removeprefix("prism.hadamard."): v for k, v in keys.items() if k.startswith("prism.hadamard.")}
     if rotation:
         signs, values = {}, rotation.get("sign_values", [])
@@ -304,7 +318,11 @@ def plain():
 
 def case(path, reference):
     name = path.name.removesuffix(".gguf")
+    tiles = path / "kernel_config.ini"
     files = [path] if path.is_file() else [path / "config.json", path / "model.safetensors"]
+    if tiles.exists():
+        path = path / "model.gguf"
+        files = [path, tiles]
     digest = hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
     dense, tied = dense_gguf(path, "legacy" in name) if path.is_file() else dense_directory(path)
     rows = logits(dense, tied)

@@ -35,6 +35,13 @@ fn write(written: &Written, dir: &Path, name: &str) -> (std::path::PathBuf, Stri
             put(&path, bytes);
             path
         }
+        Written::Tiled { file, tiles } => {
+            let path = dir.join(name);
+            fs::create_dir_all(&path).unwrap();
+            put(&path.join("model.gguf"), file);
+            put(&path.join("kernel_config.ini"), tiles.as_bytes());
+            path.join("model.gguf")
+        }
         Written::Directory { config, weights } => {
             let path = dir.join(name);
             fs::create_dir_all(&path).unwrap();
@@ -130,7 +137,7 @@ tests! {
     gguf_grids_of_2_and_3_bits: |name| name.starts_with("gguf-iq2") || name.starts_with("gguf-iq3");
     gguf_grids_of_1_and_4_bits: |name| name.starts_with("gguf-iq1") || name.starts_with("gguf-iq4");
     gguf_ternary_and_small_floats: |name| {
-        ["gguf-i2", "gguf-tq", "gguf-stq", "gguf-mx", "gguf-nv"].iter().any(|start| name.starts_with(start))
+        ["gguf-i2", "gguf-t", "gguf-stq", "gguf-mx", "gguf-nv"].iter().any(|start| name.starts_with(start))
     };
     gguf_prism: |name| name.starts_with("gguf-p");
     mlx_few_bits: |name| ["mlx-1", "mlx-2", "mlx-3"].iter().any(|start| name.starts_with(start));

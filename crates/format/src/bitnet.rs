@@ -6,16 +6,14 @@
 
 use crate::{
     Checkpoint, Container, Error, OpenOptions, Problem, directory,
-    repack::{Piece, Repack},
+    repack::Piece,
     scheme::{Module, Part, Pieces, Scheme},
+    ternary::repack,
 };
-use nibble_quant::{Codec, Registry};
+use nibble_quant::Registry;
 use nibble_tensor::Shape;
 use serde_json::Value as Json;
 use std::path::Path;
-
-/// Codecs that hold -1, 0 and 1 without loss, best first. The first whose blocks fit a row is taken.
-const CODECS: &[&str] = &["tq2_0", "q2_0", "f16", "bf16", "f32"];
 
 /// The container.
 pub(crate) struct BitNet;
@@ -105,24 +103,14 @@ impl Scheme for Packing {
 fn weight<'a>(module: &Module<'a>, packed: Part<'a>) -> Result<Piece<'a>, Problem> {
     let [packed_rows, row_len] = packed.matrix("[out / 4, in]")?;
     let shape = Shape::new(&[packed_rows.checked_mul(4).ok_or(Problem::Overflow)?, row_len]);
-    let shape = shape.ok_or(Problem::Overflow)?;
-    let fits = |codec: &&'static dyn Codec| row_len.is_multiple_of(codec.spec().block_len);
-    let codec = CODECS.iter().filter_map(|name| module.codecs.by_name(name)).find(fits);
-    let codec = codec.ok_or_else(|| Problem::Missing("a codec for ternary weights".into()))?;
-    let no_encoder = || Problem::Encoding(nibble_quant::Problem::NoEncoder(codec.spec().name));
-    let encode = codec.encoder().ok_or_else(no_encoder)?;
-    let row_bytes = row_len / codec.spec().block_len * codec.spec().block_bytes;
-    Repack::piece(shape, codec, move |rows, out| {
-        let mut numbers = vec![0.0; row_len];
-        for (index, out) in rows.zip(out.chunks_exact_mut(row_bytes)) {
-            let (quarter, packed_row) = (index / packed_rows, index % packed_rows);
-            for (value, byte) in numbers.iter_mut().zip(&packed.bytes[packed_row * row_len..]) {
-                *value = ternary(byte >> (2 * quarter) & 3)?;
-            }
-            encode.encode_row(&numbers, None, out);
+    let fill = move |row: usize, numbers: &mut [f32]| {
+        let (quarter, packed_row) = (row / packed_rows, row % packed_rows);
+        for (value, byte) in numbers.iter_mut().zip(&packed.bytes[packed_row * row_len..]) {
+            *value = ternary(byte >> (2 * quarter) & 3)?;
         }
         Ok(())
-    })
+    };
+    repack(module.codecs, shape.ok_or(Problem::Overflow)?, fill).map(Piece::Repack)
 }
 
 fn ternary(code: u8) -> Result<f32, Problem> {

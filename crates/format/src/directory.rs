@@ -5,7 +5,7 @@ use crate::{
     hf_config::Config,
     map,
     names::{self, Meaning},
-    repack::Piece,
+    repack::{Piece, check_budget},
     safetensors::SafetensorsFile,
     scheme::{Module, Pieces, Scheme, Tensors},
 };
@@ -130,7 +130,8 @@ fn checkpoint(
             Err(problem) => broken.add([known_by(name)], problem.at(format!("tensor `{name}`")))?,
         }
     }
-    check_budget(&pieces, options)?;
+    let advice = "convert it once with `nibble quantize`, on a machine with more";
+    check_budget(unpacked_bytes(&pieces), options.unpack_budget, advice)?;
     for (name, meaning, found) in pieces {
         let known_by = (format!("{name}.weight"), meaning.canonical());
         place(&mut checkpoint, name, meaning, found, &mut experts).or_else(|e| broken.add([known_by], e))?;
@@ -285,30 +286,14 @@ fn plain_module(
 
 type Experts = BTreeMap<String, BTreeMap<usize, (String, Encoded)>>;
 
-/// Refuses what would take more memory than there is, before any of it is taken.
-fn check_budget(pieces: &[(&str, Meaning, Pieces<'_>)], options: &OpenOptions) -> Result<(), Error> {
+/// Bytes that are written anew.
+fn unpacked_bytes(pieces: &[(&str, Meaning, Pieces<'_>)]) -> u64 {
     let bytes = |piece: &Piece<'_>| match piece {
         Piece::InPlace(_) => 0,
         Piece::Repack(repack) => repack.bytes(),
     };
-    let needed = pieces
-        .iter()
-        .flat_map(|(.., found)| found)
-        .map(|(_, piece)| bytes(piece))
-        .fold(0, u64::saturating_add);
-    match options.unpack_budget {
-        Some(budget) if needed > budget => {
-            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-            let what = format!(
-                "its matrices are packed in an order that must be changed in memory: {} MiB are needed, {} MiB available; \
-                 convert it once with `nibble quantize`, on a machine with more",
-                mib(needed),
-                mib(budget)
-            );
-            Err(Problem::TooLarge(what).at("memory"))
-        }
-        _ => Ok(()),
-    }
+    let pieces = pieces.iter().flat_map(|(.., found)| found);
+    pieces.map(|(_, piece)| bytes(piece)).fold(0, u64::saturating_add)
 }
 
 /// Writes the pieces of a module and files them under its meaning.

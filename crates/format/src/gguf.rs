@@ -7,6 +7,8 @@ mod cursor;
 mod entry;
 mod read;
 mod split;
+mod tables;
+mod tiling;
 mod types;
 mod write;
 
@@ -17,10 +19,14 @@ pub use write::{Layout, NewTensor, WriteData, WriteTensor, layout, write, write_
 use crate::{
     Checkpoint, Container, Error, Metadata, OpenOptions, Problem, TokenizerSource, Value, keys, map, names,
     prism::Prism,
+    repack::{Repack, check_budget},
 };
 use nibble_quant::Registry;
 use nibble_tensor::Bytes;
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+};
 
 /// The container.
 pub(crate) struct Gguf;
@@ -31,7 +37,7 @@ impl Container for Gguf {
     }
 
     fn about(&self) -> &'static str {
-        "one file, or its shards, with every ggml type, PrismML's (rotated or not) and BitNet's `i2_s`"
+        "one file, or its shards, with every ggml type, PrismML's (rotated or not) and BitNet's `i2_s`, TL1 and TL2"
     }
 
     fn recognizes(&self, _path: &Path, head: Option<&[u8]>) -> bool {
@@ -39,7 +45,7 @@ impl Container for Gguf {
     }
 
     fn open(&self, path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Checkpoint, Error> {
-        checkpoint(path, open_files(path, codecs, options)?, codecs)
+        checkpoint(path, open_files(path, codecs, options)?, codecs, options)
     }
 }
 
@@ -49,7 +55,11 @@ impl Container for Gguf {
 /// One that names file, key or tensor, what was expected and what was found.
 pub fn open_files(path: &Path, codecs: &Registry, options: &OpenOptions) -> Result<Vec<GgufFile>, Error> {
     let first = GgufFile::parse(map::map(path)?, path, codecs, options.type_42)?;
-    split::with_shards(first, codecs, options)
+    let files = split::with_shards(first, codecs, options)?;
+    let tables: Vec<_> = files.iter().flat_map(GgufFile::tables).collect();
+    let own = if tables.is_empty() { None } else { tiling::beside(path)? };
+    let tilings = own.unwrap_or_else(|| tiling::published(&tables).to_vec());
+    files.into_iter().map(|file| file.with_tilings(&tilings, false)).collect()
 }
 
 /// Opens a file that is in memory; it must not be split.
@@ -63,10 +73,17 @@ pub(crate) fn open_bytes(
     if split::count(&file)? > 1 {
         return Err(Problem::expected("a whole model", "one shard of a split file").at_path(path));
     }
-    checkpoint(path, vec![file], codecs)
+    let tables: Vec<_> = file.tables().collect();
+    let file = file.with_tilings(tiling::published(&tables), true)?;
+    checkpoint(path, vec![file], codecs, options)
 }
 
-fn checkpoint(path: &Path, mut files: Vec<GgufFile>, codecs: &Registry) -> Result<Checkpoint, Error> {
+fn checkpoint(
+    path: &Path,
+    mut files: Vec<GgufFile>,
+    codecs: &Registry,
+    options: &OpenOptions,
+) -> Result<Checkpoint, Error> {
     let place = path.display().to_string();
     let entries = files.first_mut().map(|first| std::mem::take(&mut first.entries)).unwrap_or_default();
     let embed = files.iter().flat_map(|f| &f.tensors).find(|t| t.name == "token_embd.weight");
@@ -84,8 +101,13 @@ fn checkpoint(path: &Path, mut files: Vec<GgufFile>, codecs: &Registry) -> Resul
     };
     let layers = metadata.usize_or("block_count", usize::MAX).map_err(|e| e.within(&place))?;
     let mut experts = BTreeMap::new();
+    let needed = files.iter().map(|file| unpacked_bytes(file, codecs)).sum::<Result<u64, Error>>();
+    let budget = |needed| check_budget(needed, options.unpack_budget, "use a machine with more");
+    needed.and_then(budget).map_err(|e| e.within(&place))?;
     for file in &files {
-        for tensor in &file.tensors {
+        let of_tables = file.tensors.iter().filter(|tensor| tensor.table.is_some());
+        let factors: HashSet<_> = of_tables.map(|tensor| tables::factor_name(&tensor.name)).collect();
+        for tensor in file.tensors.iter().filter(|tensor| !factors.contains(&tensor.name)) {
             let meaning = names::from_gguf(&tensor.name, &architecture, layers);
             let within = |e: Error| e.within(file.path.display().to_string());
             if let Some(factor) = file.factor(tensor).map_err(within)? {
@@ -106,6 +128,13 @@ fn checkpoint(path: &Path, mut files: Vec<GgufFile>, codecs: &Registry) -> Resul
     }
     checkpoint.metadata = metadata;
     Ok(checkpoint)
+}
+
+/// Bytes of what is written anew.
+fn unpacked_bytes(file: &GgufFile, codecs: &Registry) -> Result<u64, Error> {
+    let bytes = |tensor| Ok(file.repack(tensor, codecs)?.map_or(0, |repack: Repack<'_>| repack.bytes()));
+    let sum: Result<u64, Error> = file.tensors.iter().map(bytes).sum();
+    sum.map_err(|e| e.within(file.path.display().to_string()))
 }
 
 fn tokenizer(metadata: &Metadata) -> TokenizerSource {

@@ -33,6 +33,7 @@ mod repack;
 mod replace;
 pub mod safetensors;
 mod scheme;
+mod ternary;
 
 pub use checkpoint::{Broken, Checkpoint, TokenizerSource};
 pub use error::{Error, Problem};

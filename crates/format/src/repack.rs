@@ -39,11 +39,23 @@ impl<'a> Repack<'a> {
         codec: &'static dyn Codec,
         fill: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Problem> + Sync + 'a,
     ) -> Result<Piece<'a>, Problem> {
+        Self::new(shape, codec, fill).map(Piece::Repack)
+    }
+
+    /// The same, for those who have no pieces.
+    ///
+    /// # Errors
+    /// If a row splits a block.
+    pub fn new(
+        shape: Shape,
+        codec: &'static dyn Codec,
+        fill: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Problem> + Sync + 'a,
+    ) -> Result<Self, Problem> {
         byte_len(&shape, codec.spec()).map_err(Problem::Encoding)?;
         if shape.elements() == 0 {
             return Err(Problem::expected("a matrix with numbers", format!("shape {shape}")));
         }
-        Ok(Piece::Repack(Self { shape, codec, fill: Box::new(fill) }))
+        Ok(Self { shape, codec, fill: Box::new(fill) })
     }
 
     /// Bytes that it takes.
@@ -88,6 +100,26 @@ impl<'a> Repack<'a> {
             Ok(Some(problem)) => Err(problem.at(place)),
             Err(_) => Err(Problem::Overflow.at(place)),
         }
+    }
+}
+
+/// Refuses what would take more memory than there is, before any of it is taken; `advice` says what else can be done.
+///
+/// # Errors
+/// [`Problem::TooLarge`]
+pub(crate) fn check_budget(needed: u64, budget: Option<u64>, advice: &str) -> Result<(), Error> {
+    match budget {
+        Some(budget) if needed > budget => {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            let what = format!(
+                "its matrices are packed in an order that must be changed in memory: {} MiB are needed, {} MiB available; \
+                 {advice}",
+                mib(needed),
+                mib(budget)
+            );
+            Err(Problem::TooLarge(what).at("memory"))
+        }
+        _ => Ok(()),
     }
 }
 

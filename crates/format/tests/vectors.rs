@@ -471,23 +471,33 @@ fn near(found: &[f64], expected: &[f32], name: &str) {
     }
 }
 
-/// Files leave out how TL1 and TL2 are tiled, so nothing can read them by the file alone; TL2 has the ids of other types.
+/// The file of a vector of BitNet's tables, its factor without dimensions, as the converter writes it.
+fn table_file(v: &Vectors, id: u32) -> Vec<u8> {
+    let [rows, columns] = v.dims("ternary").try_into().unwrap();
+    let mut b = Builder::llama();
+    b.tensor("blk.0.ffn_up.weight", &[columns as u64, rows as u64], id, v.bytes("raw"));
+    b.tensor("blk.0.ffn_up.weight_scale", &[], 0, v.bytes("scale"));
+    b.build()
+}
+
 #[test]
-fn tl1_and_tl2_are_refused_and_never_taken_for_the_types_whose_ids_they_have() {
+fn tl1_and_tl2_are_read_by_the_tiles_in_the_file_beside_them() {
     let Some(dir) = shared_dir() else { return };
-    for (name, id, word) in [
-        ("bitnet_tl1", 38, "TL1"),
-        ("bitnet_tl2", 39, "expected data of 21760 bytes"),
-        ("bitnet_tl2", 42, "tensor type 42 in blocks of 64 or of 128"),
-    ] {
-        let v = Vectors::read(&dir, name);
-        let [rows, columns] = v.dims("ternary").try_into().unwrap();
-        let mut b = Builder::llama();
-        b.tensor("blk.0.ffn_up.weight", &[columns as u64, rows as u64], id, v.bytes("raw"));
-        b.tensor("blk.0.ffn_up.weight_scale", &[1], 0, v.bytes("scale"));
-        let message = nibble_format::open_bytes(b.build().into(), "tables.gguf", &Registry::default());
-        let message = message.unwrap_err().to_string();
-        assert!(message.contains("blk.0.ffn_up.weight") && message.contains(word), "{name}: {message}");
+    for (name, id) in [("bitnet_tl1", 38), ("bitnet_tl2", 39), ("bitnet_tl2", 42)] {
+        let (v, at) = (Vectors::read(&dir, name), TempDir::new(&format!("{name}-{id}")));
+        let [m, k, bm, bk, bmm] = ["M", "K", "BM", "BK", "bm"].map(|key| v.number(key));
+        let config = format!("[Kernels_0]\nm = {m}\nk = {k}\nbm = {bm}\nbk = {bk}\nbmm = {bmm}\n");
+        at.write("kernel_config.ini", config);
+        at.write("model.gguf", table_file(&v, id));
+        let c = open(&at.path().join("model.gguf"), &Registry::default()).unwrap();
+        let matrix = &c.tensors["layer.0.ffn.up"];
+        let expected: Vec<f32> = v.bytes("ternary").iter().map(|&t| f32::from(t as i8)).collect();
+        assert!(matrix.is_owned() && matrix.decode() == expected, "{name} as {id}");
+        let factor = c.tensors["layer.0.ffn.up.scale"].decode();
+        assert_eq!(factor, v.floats("scale"));
+        let product: Vec<f32> = expected.iter().map(|t| t * factor[0]).collect();
+        assert_eq!(product, v.floats("dequant"));
+        assert_eq!((c.tensors.len(), c.ignored.len(), c.unused.len()), (2, 0, 0));
     }
 }
 

@@ -9,6 +9,7 @@ mod floats;
 mod gguf;
 mod grids;
 mod integers;
+mod tables;
 mod ternary;
 
 use half::{bf16, f16};
@@ -156,6 +157,13 @@ pub enum Written {
     },
     /// A GGUF file.
     File(Vec<u8>),
+    /// A GGUF file and `kernel_config.ini` beside it.
+    Tiled {
+        /// The file.
+        file: Vec<u8>,
+        /// How its matrices are cut.
+        tiles: String,
+    },
 }
 
 /// One way to store the model.
@@ -174,10 +182,8 @@ impl Case {
 
 /// Every container with every encoding that it can hold. Names begin with the container's, `gguf` with those of GGUF files.
 pub fn cases() -> Vec<Case> {
-    [gguf::cases(), integers::cases(), floats::cases(), exl::cases(), ternary::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let cases = [gguf::cases, tables::cases, integers::cases, floats::cases, exl::cases, ternary::cases];
+    cases.into_iter().flat_map(|cases| cases()).collect()
 }
 
 fn largest(numbers: &[f32]) -> f32 {

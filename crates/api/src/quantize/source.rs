@@ -59,18 +59,18 @@ fn from_gguf(input: &Path, codecs: &Registry) -> Result<Source, Error> {
     let mut tensors = vec![];
     for file in &files {
         for info in &file.tensors {
-            let data = file.tensor(info, codecs)?.ok_or_else(|| {
-                let path = file.path.display();
-                let what = "expected weights, found plain integers, which cannot be copied";
-                Error::new(Kind::Load, format!("{path}: tensor `{}`: {what}", info.name))
-            })?;
             if file.factor(info)?.is_some() {
-                let what = "expected blocks that stand alone, found i2_s, whose factor GGUF keeps in no other encoding";
+                let what = "expected blocks that stand alone, found BitNet's, whose factor GGUF keeps in no other encoding";
                 return Err(Error::new(
                     Kind::Load,
                     format!("{}: tensor `{}`: {what}", file.path.display(), info.name),
                 ));
             }
+            let data = file.tensor(info, codecs)?.ok_or_else(|| {
+                let path = file.path.display();
+                let what = "expected weights, found plain integers, which cannot be copied";
+                Error::new(Kind::Load, format!("{path}: tensor `{}`: {what}", info.name))
+            })?;
             tensors.push(Tensor { name: info.name.clone(), data, order: Order::default(), keep: true });
         }
     }

@@ -3,9 +3,11 @@
 use super::{
     cursor::Cursor,
     entry::{Entry, ValueType},
+    tables::{self, Table},
+    tiling::{self, Tiling},
     types,
 };
-use crate::{Error, Problem, Type42, Value};
+use crate::{Error, Problem, Type42, Value, map, repack::Repack, ternary};
 use nibble_quant::{Encoded, Registry, byte_len};
 use nibble_tensor::{Bytes, MAX_DIMS, Shape};
 use std::{
@@ -36,6 +38,8 @@ pub struct TensorInfo {
     pub type_id: u32,
     /// Where its bytes are in the file.
     pub range: Range<usize>,
+    /// Whether it is in BitNet's `TL1` or `TL2`.
+    pub(super) table: Option<Table>,
     offset: u64,
 }
 
@@ -56,6 +60,10 @@ pub struct GgufFile {
     pub tensors: Vec<TensorInfo>,
     /// The whole file.
     pub bytes: Bytes,
+    /// How BitNet's tables are cut.
+    tilings: Vec<Tiling>,
+    /// The file mapped once more, to read tables from: what is written anew need not stay in memory.
+    lent: Bytes,
 }
 
 impl GgufFile {
@@ -72,13 +80,53 @@ impl GgufFile {
         let entries = entries(&mut cursor, entry_count).map_err(|e| e.within(&file))?;
         let alignment = alignment(&entries).map_err(|e| e.within(&file))?;
         let mut tensors = infos(&mut cursor, tensor_count).map_err(|e| e.within(&file))?;
+        tables::mark(&mut tensors);
         let data_start = match tensors.is_empty() {
             true => cursor.position() as u64,
             false => align_up(cursor.position() as u64, alignment).map_err(at)?,
         };
         let layout = Layout { data_start, file_len: bytes.len() as u64, alignment, big_endian, codecs };
         layout.place(&mut tensors, type_42).map_err(|e| e.within(&file))?;
-        Ok(Self { path: path.to_owned(), version, big_endian, alignment, entries, tensors, bytes })
+        let lent = bytes.clone();
+        let path = path.to_owned();
+        Ok(Self { path, version, big_endian, alignment, entries, tensors, bytes, tilings: vec![], lent })
+    }
+
+    /// The matrices in BitNet's tables, and their shapes.
+    pub(super) fn tables(&self) -> impl Iterator<Item = (Table, [usize; 2])> {
+        self.tensors.iter().filter_map(|t| Some((t.table?, tables::matrix(&t.shape).ok()?)))
+    }
+
+    /// Says how they are cut, and maps the file once more if it has any and was not `in_memory`.
+    ///
+    /// # Errors
+    /// If it cannot be mapped or has changed.
+    pub(super) fn with_tilings(mut self, tilings: &[Tiling], in_memory: bool) -> Result<Self, Error> {
+        self.tilings = tilings.to_vec();
+        if self.tables().next().is_some() && !in_memory {
+            self.lent = map::map(&self.path)?;
+            if self.lent.len() != self.bytes.len() {
+                let problem = Problem::expected("a file that nobody changes", "another length");
+                return Err(problem.at_path(&self.path));
+            }
+        }
+        Ok(self)
+    }
+
+    /// What writes a tensor anew, if it must be.
+    ///
+    /// # Errors
+    /// If it is not known how the tensor is cut.
+    pub(super) fn repack(&self, tensor: &TensorInfo, codecs: &Registry) -> Result<Option<Repack<'_>>, Error> {
+        let Some(table) = tensor.table else { return Ok(None) };
+        let repack = || {
+            let shape = tables::matrix(&tensor.shape)?;
+            let tiling = *tiling::find(&self.tilings, shape).ok_or_else(|| table.unknown(shape))?;
+            table.check(&tiling)?;
+            let bytes = &self.lent[tensor.range.clone()];
+            ternary::repack(codecs, tensor.shape, move |row, out| table.row(bytes, &tiling, row, out))
+        };
+        repack().map(Some).map_err(|p| p.at(format!("tensor `{}`", tensor.name)))
     }
 
     /// The value of a key, as the file spells it.
@@ -91,13 +139,18 @@ impl GgufFile {
         self.bytes.slice(tensor.range.clone())
     }
 
-    /// A tensor: its bytes are shared with the file, unless it is big-endian and they had to be turned round.
+    /// A tensor: its bytes are shared with the file, unless it is big-endian and they had to be turned round, or in one of
+    /// BitNet's tables.
     ///
     /// Returns `None` for plain integers and f64, which are never weights.
     ///
     /// # Errors
-    /// If the bytes do not fit shape and codec, which `parse` has excluded already for the same `codecs`.
+    /// If the bytes do not fit shape and codec, which `parse` has excluded already for the same `codecs`, or it is not
+    /// known how a table is cut.
     pub fn tensor(&self, tensor: &TensorInfo, codecs: &Registry) -> Result<Option<Encoded>, Error> {
+        if let Some(repack) = self.repack(tensor, codecs)? {
+            return repack.run(&format!("tensor `{}`", tensor.name)).map(Some);
+        }
         let Some(codec) = codecs.by_gguf(tensor.type_id) else { return Ok(None) };
         let mut bytes = self.raw(tensor);
         let fields =
@@ -109,21 +162,27 @@ impl GgufFile {
         Ok(Some(Encoded::new(&tensor.name, tensor.shape, codec, bytes)?))
     }
 
-    /// What all numbers of a tensor are to be multiplied by, if that stands in the tensor itself (`i2_s`).
+    /// What all numbers of a tensor are to be multiplied by, if that stands in the tensor itself (`i2_s`) or in another
+    /// that exists for it.
     ///
     /// # Errors
     /// If it is no positive number.
     pub fn factor(&self, tensor: &TensorInfo) -> Result<Option<Encoded>, Error> {
-        let tail = types::tail_bytes(tensor.type_id) as usize;
-        if tail == 0 {
-            return Ok(None);
-        }
         let place = || format!("tensor `{}`", tensor.name);
-        let at = tensor.range.end - tail;
+        let tail = types::tail_bytes(tensor.type_id) as usize;
+        let at = match tensor.table {
+            Some(_) => {
+                let name = tables::factor_name(&tensor.name);
+                let other = self.tensors.iter().find(|other| other.name == name);
+                other.ok_or_else(|| Problem::Missing(format!("tensor `{name}`")).at(place()))?.range.start
+            }
+            None if tail > 0 => tensor.range.end - tail,
+            None => return Ok(None),
+        };
         let bytes = self.bytes.slice(at..at + 4);
         let factor = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         if !factor.is_finite() || factor <= 0.0 {
-            return Err(Problem::expected("a factor above 0 after the codes", factor).at(place()));
+            return Err(Problem::expected("a factor above 0 for the codes", factor).at(place()));
         }
         let codec = nibble_quant::codec("f32");
         Ok(Some(Encoded::new(&tensor.name, Shape::from([1]), codec, bytes)?))
@@ -220,7 +279,7 @@ fn info(cursor: &mut Cursor<'_>, name: String) -> Result<TensorInfo, Problem> {
     let shape = Shape::new(&dims).ok_or(Problem::Overflow)?;
     let type_id = cursor.u32("a tensor type")?;
     let offset = cursor.u64("a tensor offset")?;
-    Ok(TensorInfo { name, shape, type_id, range: 0..0, offset })
+    Ok(TensorInfo { name, shape, type_id, range: 0..0, table: None, offset })
 }
 
 /// What is needed to find where tensors lie.
@@ -235,7 +294,7 @@ struct Layout<'a> {
 impl Layout<'_> {
     /// Gives each tensor its range, in the one meaning of type 42 that fits the file.
     fn place(&self, tensors: &mut [TensorInfo], type_42: Type42) -> Result<(), Error> {
-        let has_42 = tensors.iter().any(|t| t.type_id == Q2_0);
+        let has_42 = tensors.iter().any(is_42);
         let meaning = match type_42 {
             _ if !has_42 => Q2_0,
             Type42::Blocks64 => Q2_0,
@@ -245,7 +304,7 @@ impl Layout<'_> {
         let ranges = self.ranges(tensors, meaning)?;
         for (tensor, range) in tensors.iter_mut().zip(ranges) {
             tensor.range = range;
-            tensor.type_id = if tensor.type_id == Q2_0 { meaning } else { tensor.type_id };
+            tensor.type_id = if is_42(tensor) { meaning } else { tensor.type_id };
         }
         Ok(())
     }
@@ -297,7 +356,7 @@ impl Layout<'_> {
         meaning_of_42: u32,
         expected: &mut u64,
     ) -> Result<Range<usize>, Problem> {
-        let type_id = if tensor.type_id == Q2_0 { meaning_of_42 } else { tensor.type_id };
+        let type_id = if is_42(tensor) { meaning_of_42 } else { tensor.type_id };
         let len = self.byte_len(tensor, type_id)?;
         if tensor.offset != *expected {
             return Err(Problem::expected(
@@ -316,13 +375,18 @@ impl Layout<'_> {
     }
 
     fn byte_len(&self, tensor: &TensorInfo, type_id: u32) -> Result<u64, Problem> {
+        let no_order = |what: &str| {
+            let why = "has no byte order that is agreed on in big-endian files; convert the file";
+            Err(Problem::Unsupported(format!("{what} {why}")))
+        };
+        match tensor.table {
+            Some(table) if self.big_endian => return no_order(table.name()),
+            Some(table) => return table.byte_len(&tensor.shape),
+            None => {}
+        }
         if let Some(codec) = self.codecs.by_gguf(type_id) {
             if self.big_endian && types::swapped_fields(type_id).is_none() {
-                let what = types::describe(type_id);
-                let why = format!(
-                    "{what} has no byte order that is agreed on in big-endian files; convert the file"
-                );
-                return Err(Problem::Unsupported(why));
+                return no_order(&types::describe(type_id));
             }
             let blocks = byte_len(&tensor.shape, codec.spec()).map_err(Problem::Encoding)?;
             return (blocks as u64).checked_add(types::tail_bytes(type_id)).ok_or(Problem::Overflow);
@@ -334,8 +398,13 @@ impl Layout<'_> {
     }
 }
 
+/// Whether its type is 42 in one of the two meanings that are told apart.
+fn is_42(tensor: &TensorInfo) -> bool {
+    tensor.type_id == Q2_0 && tensor.table.is_none()
+}
+
 fn ambiguous(tensors: &[TensorInfo], why: &str) -> Error {
-    let name = tensors.iter().find(|t| t.type_id == Q2_0).map_or("", |t| &t.name);
+    let name = tensors.iter().find(|t| is_42(t)).map_or("", |t| &t.name);
     let found = format!("a file that {why}");
     Problem::expected("tensor type 42 in blocks of 64 or of 128", found).at(format!("tensor `{name}`"))
 }

@@ -68,6 +68,13 @@ fn start(plain: &Plain) -> Builder {
     b
 }
 
+fn vectors(plain: &Plain, b: &mut Builder) {
+    for (vector, numbers) in &plain.vectors {
+        let module = vector.strip_suffix(".weight").expect("a weight");
+        b.tensor(&format!("{}.weight", name(module)), &[numbers.len() as u64], 0, &f32s(numbers));
+    }
+}
+
 /// The file in which `encode` says type and bytes of each matrix.
 fn file(
     plain: &Plain,
@@ -75,10 +82,7 @@ fn file(
     matrices: &[Matrix],
     encode: impl Fn(&Matrix) -> (u32, Vec<u8>),
 ) -> Written {
-    for (vector, numbers) in &plain.vectors {
-        let module = vector.strip_suffix(".weight").expect("a weight");
-        b.tensor(&format!("{}.weight", name(module)), &[numbers.len() as u64], 0, &f32s(numbers));
-    }
+    vectors(plain, &mut b);
     for m in matrices {
         let (id, bytes) = encode(m);
         b.tensor(&format!("{}.weight", m.name), &[m.columns as u64, m.rows as u64], id, &bytes);
@@ -134,6 +138,23 @@ fn i2_s(plain: &Plain) -> Written {
         bytes.resize(numbers.len() / 4 + 32, 0);
         (I2_S, bytes)
     })
+}
+
+/// The file whose matrices are of a type of BitNet's tables, with a factor beside each; the embedding in F16.
+pub(super) fn tables(plain: &Plain, id: u32, pack: impl Fn(&Matrix, &[i8]) -> Vec<u8>) -> Vec<u8> {
+    let mut b = start(plain);
+    vectors(plain, &mut b);
+    for m in matrices(plain) {
+        let (name, dims) = (format!("{}.weight", m.name), [m.columns as u64, m.rows as u64]);
+        if m.name == "token_embd" {
+            b.tensor(&name, &dims, 1, &f16s(&m.numbers));
+            continue;
+        }
+        let (numbers, mean) = ternary(&m);
+        b.tensor(&name, &dims, id, &pack(&m, &numbers));
+        b.tensor(&format!("{name}_scale"), &[1], 0, &mean.to_le_bytes());
+    }
+    b.build()
 }
 
 /// Matrices that Prism's transform has rotated, in blocks of 256; with signs, in version 2, the embedding too.
