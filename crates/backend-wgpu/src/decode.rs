@@ -3,7 +3,7 @@
 use crate::{
     device::Device,
     kernels::{argmax, draw},
-    modes::{MOST_FOLDED, MOST_IN_FLIGHT},
+    modes::{End, MOST_FOLDED, MOST_IN_FLIGHT},
     plan::{GpuPlan, Pipeline, bind},
     tape::Content,
 };
@@ -21,13 +21,21 @@ use wgpu::{BufferUsages, PollType};
 /// What choosing tokens takes.
 pub struct Decoder {
     /// For the largest logit of each row, and for draws.
-    choosers: [(Arc<Pipeline>, wgpu::BindGroup); 2],
+    choosers: [Vec<Chooser>; 2],
     tokens: wgpu::Buffer,
     /// Where the host reads tokens: one buffer for each submission under way.
     staging: Vec<wgpu::Buffer>,
     width: usize,
     /// Tokens of a step at most.
     most: usize,
+}
+
+/// A kernel on the way to a token.
+struct Chooser {
+    pipeline: Arc<Pipeline>,
+    bindings: wgpu::BindGroup,
+    /// Workgroups for a row.
+    parts: u32,
 }
 
 /// A submission under way.
@@ -43,7 +51,7 @@ struct Flight {
 impl Decoder {
     /// Bytes that it reserves for so many sequences.
     pub fn bytes(sequences: usize) -> usize {
-        sequences.saturating_mul(4 * 2 * MOST_IN_FLIGHT * MOST_FOLDED)
+        sequences.saturating_mul(4 * 2 * MOST_IN_FLIGHT * MOST_FOLDED + 8 * argmax::PARTS as usize)
     }
 
     /// A decoder for a plan's first output.
@@ -58,14 +66,18 @@ impl Decoder {
     ) -> Result<Self, Error> {
         let bytes = (most * MOST_FOLDED * 4) as u64;
         let tokens = device.buffer("tokens", bytes * MOST_IN_FLIGHT as u64)?;
-        let chooser = |shader, buffers: &[&wgpu::Buffer]| {
+        let found = device.buffer("largest logits", most as u64 * 8 * u64::from(argmax::PARTS))?;
+        let chooser = |shader, buffers: &[&wgpu::Buffer], parts| {
             let pipeline = device.pipeline(&shader)?;
             let bindings = bind(device, &pipeline, buffers.iter().copied());
-            Ok::<_, Error>((pipeline, bindings))
+            Ok::<_, Error>(Chooser { pipeline, bindings, parts })
         };
         let choosers = [
-            chooser(argmax::argmax(), &[logits.0, rows, &tokens])?,
-            chooser(draw::draw(), &[logits.0, draws, rows, &tokens])?,
+            vec![
+                chooser(argmax::scan(), &[logits.0, &found], argmax::PARTS)?,
+                chooser(argmax::argmax(), &[&found, rows, &tokens], 1)?,
+            ],
+            vec![chooser(draw::draw(), &[logits.0, draws, rows, &tokens], 1)?],
         ];
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         let staging = (0..MOST_IN_FLIGHT)
@@ -130,16 +142,18 @@ impl GpuPlan {
         let rows = self.rows[0];
         let first = at * decoder.most * MOST_FOLDED;
         let bytes = (steps * rows * 4) as u64;
-        let choose = |pass: &mut wgpu::ComputePass<'_>, step: usize| {
-            let (pipeline, bindings) = &decoder.choosers[chooser];
-            pass.set_pipeline(&pipeline.pipeline);
-            pass.set_bind_group(0, bindings, &[]);
+        let choosers = &decoder.choosers[chooser];
+        let choose = |pass: &mut wgpu::ComputePass<'_>, step: usize, call: usize| {
+            let call = &choosers[call];
+            pass.set_pipeline(&call.pipeline.pipeline);
+            pass.set_bind_group(0, &call.bindings, &[]);
             let words = [rows as u32, decoder.width as u32, (first + step * rows) as u32];
             pass.set_immediates(0, bytemuck::cast_slice(&words));
             self.count(|counts| counts.calls += 1);
-            pass.dispatch_workgroups(rows as u32, 1, 1);
+            pass.dispatch_workgroups(rows as u32, call.parts, 1);
         };
-        let index = self.hand_over(steps, Some(&choose), |encoder| {
+        let end = End { count: choosers.len(), write: &choose };
+        let index = self.hand_over(steps, Some(end), |encoder| {
             let from = (first * 4) as u64;
             encoder.copy_buffer_to_buffer(&decoder.tokens, from, &decoder.staging[at], 0, bytes);
         })?;

@@ -108,6 +108,7 @@ fn shaders() -> Vec<Shader> {
             }
         }
     }
+    add(argmax::scan());
     add(argmax::argmax());
     add(draw::draw());
     add(copy::copy());

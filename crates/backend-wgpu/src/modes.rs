@@ -59,8 +59,13 @@ impl Mode {
     }
 }
 
-/// Writes something behind the calls of a step, which is the so-manieth of its submission.
-type End<'a> = dyn Fn(&mut wgpu::ComputePass<'_>, usize) + 'a;
+/// What comes behind the calls of a step.
+pub(crate) struct End<'a> {
+    /// How many calls.
+    pub count: usize,
+    /// Writes one of them, behind the so-manieth step of its submission.
+    pub write: &'a dyn Fn(&mut wgpu::ComputePass<'_>, usize, usize),
+}
 
 impl GpuPlan {
     /// Hands the calls of `steps` steps to the device in the plan's way, with `end` after each step and `last` after all.
@@ -70,7 +75,7 @@ impl GpuPlan {
     pub(crate) fn hand_over(
         &self,
         steps: usize,
-        end: Option<&End<'_>>,
+        end: Option<End<'_>>,
         last: impl FnOnce(&mut wgpu::CommandEncoder),
     ) -> Result<wgpu::SubmissionIndex, Error> {
         self.count(|counts| counts.steps += steps as u64);
@@ -80,8 +85,8 @@ impl GpuPlan {
                     let mut pass = encoder.begin_compute_pass(&Default::default());
                     for step in 0..steps {
                         (0..self.entries.len()).for_each(|entry| self.encode(&mut pass, entry));
-                        if let Some(end) = end {
-                            end(&mut pass, step);
+                        if let Some(end) = &end {
+                            (0..end.count).for_each(|call| (end.write)(&mut pass, step, call));
                         }
                     }
                 }
@@ -95,8 +100,10 @@ impl GpuPlan {
                     self.hand_over_one(|pass| self.encode_call(pass, rows, call))?;
                 }
             }
-            if let Some(end) = end {
-                self.hand_over_one(|pass| end(pass, step))?;
+            if let Some(end) = &end {
+                for call in 0..end.count {
+                    self.hand_over_one(|pass| (end.write)(pass, step, call))?;
+                }
             }
         }
         Ok(self.submit(last))
