@@ -74,7 +74,7 @@ impl Cpu {
             check: limits.check_finite,
         };
         let program = fuse::program(&expanded, options);
-        let sizes = Sizes::new(graph, &program, limits, self.threads())?;
+        let sizes = Sizes::new(graph, &program, limits, (self.isa(), self.threads()))?;
         Ok((program, sizes))
     }
 

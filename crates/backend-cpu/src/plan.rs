@@ -59,7 +59,7 @@ impl CpuPlan {
             arena: Buffer::new("activations", sizes.arena * 4, huge)?,
             inputs: Form::ALL.map(|form| {
                 let (rows, row_len) = sizes.inputs[form as usize];
-                Activations::new(rows, row_len, form.kept())
+                Activations::new(rows, row_len, form.kept(cpu.isa()))
             }),
             scratch: PerThread::new(cpu.pool().threads(), || Scratch::new(sizes.row_len)),
             tiles: vec![Tile::default(); limits.rows].into(),

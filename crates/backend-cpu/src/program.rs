@@ -2,7 +2,7 @@
 
 use crate::{
     attention,
-    kernels::{Forms, Kernel},
+    kernels::{Forms, Isa, Kernel},
     pointwise::Pointwise,
 };
 use nibble_graph::{GatedDelta, Label, Rope, Route, Rows};
@@ -55,9 +55,13 @@ impl Form {
     /// All of them, in order.
     pub const ALL: [Self; 3] = [Self::Codes, Self::Floats, Self::Pairs];
 
-    /// What is kept of a row.
-    pub fn kept(self) -> Forms {
-        if self == Self::Floats { Forms::FLOATS } else { Forms::CODES }
+    /// What kernels of `isa` read of a row.
+    pub fn kept(self, isa: Isa) -> Forms {
+        match self {
+            Self::Floats => Forms::FLOATS,
+            _ if isa.has_matrices() => Forms::PANELS,
+            _ => Forms::CODES,
+        }
     }
 
     /// Rows of input for `rows` rows of numbers.

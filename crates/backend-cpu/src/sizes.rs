@@ -4,7 +4,7 @@ use crate::{
     attention::{Shape, Tile},
     experts::Assignment,
     gated_delta,
-    kernels::{Activations, Scratch},
+    kernels::{Activations, Isa, Scratch},
     kv::KvLayout,
     layout::place,
     program::{Buf, ByForm, Form, Program, Task},
@@ -56,7 +56,12 @@ impl Sizes {
     ///
     /// # Errors
     /// [`Error::Memory`] if they are beyond any machine.
-    pub fn new(graph: &Graph, program: &Program, limits: &Limits, threads: usize) -> Result<Self, Error> {
+    pub fn new(
+        graph: &Graph,
+        program: &Program,
+        limits: &Limits,
+        (isa, threads): (Isa, usize),
+    ) -> Result<Self, Error> {
         // A step counts in 32 bits; with that, nothing below leaves 64.
         let counts = [
             ("rows", limits.rows),
@@ -106,7 +111,7 @@ impl Sizes {
         let state = product("recurrent state", &[limits.state_slots, slot, 4])?;
         let bytes_of = |form: Form| {
             let (rows, row_len) = inputs[form as usize];
-            Activations::bytes(rows, row_len, form.kept())
+            Activations::bytes(rows, row_len, form.kept(isa))
         };
         let activations = (arena * 4)
             + Form::ALL.map(bytes_of).iter().sum::<usize>()

@@ -11,6 +11,8 @@
 //! What is lost in rounding can be a row of its own, rounded like any other ([`Activations::fill_pair`]): the products of
 //! both rows add up to that of about sixteen bits, by the same kernels.
 //!
+//! Where the processor has registers for matrices, codes are kept a second time, by panels of sixteen rows ([`Panel`]).
+//!
 //! Scales and sums are kept twice. Kernels for few rows take them by chunks, in the order in which a transposing addition
 //! of four vectors of two groups leaves its sums: [`COARSE_ORDER`], and [`FINE_ORDER`] for groups of 16. Kernels for many
 //! rows take every eighth group. The last chunk of a row is filled up with zeros.
@@ -87,15 +89,19 @@ pub struct Forms {
     pub codes: bool,
     /// The numbers as they are, for float codecs and for exact work.
     pub floats: bool,
+    /// Eight-bit codes by panels besides: only together with `codes`.
+    pub panels: bool,
 }
 
 impl Forms {
     /// Only codes.
-    pub const CODES: Self = Self { codes: true, floats: false };
+    pub const CODES: Self = Self { codes: true, floats: false, panels: false };
+    /// Codes also by panels.
+    pub const PANELS: Self = Self { panels: true, ..Self::CODES };
     /// Only floats.
-    pub const FLOATS: Self = Self { codes: false, floats: true };
-    /// Both.
-    pub const BOTH: Self = Self { codes: true, floats: true };
+    pub const FLOATS: Self = Self { codes: false, floats: true, panels: false };
+    /// All of them.
+    pub const ALL: Self = Self { codes: true, floats: true, panels: true };
 }
 
 /// One row in its forms. A form that is not kept is empty.
@@ -138,6 +144,25 @@ pub struct Lanes<'a> {
     pub sides: &'a [Side],
 }
 
+/// Rows in a [`Panel`].
+pub const PANEL_ROWS: usize = 16;
+
+/// The codes of one group of 32 of one row.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub struct GroupCodes(pub [i8; 32]);
+
+/// Sixteen rows: what kernels with matrix registers read, who load a group of all of them at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel<'a> {
+    /// Of row `t`, group `lane` of chunk `q` is at `(lane * chunks + q) * 16 + t`.
+    pub codes: &'a [GroupCodes],
+    /// Scales, in the same places.
+    pub scales: &'a [f32],
+    /// Sums of codes times scales, in the same places.
+    pub sums: &'a [f32],
+}
+
 /// The same, to be written.
 struct RowMut<'a> {
     lines: &'a mut [Line],
@@ -155,6 +180,9 @@ pub struct Activations {
     coarse_lanes: Shared<Side>,
     fine_lanes: Shared<Side>,
     floats: Shared<f32>,
+    panel_codes: Shared<GroupCodes>,
+    panel_scales: Shared<f32>,
+    panel_sums: Shared<f32>,
     forms: Forms,
     rows: usize,
     row_len: usize,
@@ -175,6 +203,14 @@ impl<T: Copy> Shared<T> {
         let cells = &self.0[row * stride..row * stride + len];
         // SAFETY: `UnsafeCell<T>` is laid out as `T`; nobody writes this row meanwhile, as `fill_shared` asks for.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), cells.len()) }
+    }
+
+    /// # Safety
+    /// Nobody else may use the element meanwhile.
+    #[inline]
+    unsafe fn set(&self, at: usize, value: T) {
+        // SAFETY: `UnsafeCell<T>` allows the write, and the caller promises that the element is its own.
+        unsafe { *self.0[at].get() = value }
     }
 
     /// # Safety
@@ -207,10 +243,16 @@ pub const fn chunks(row_len: usize) -> usize {
     row_len.div_ceil(CHUNK)
 }
 
+/// Groups that the panels of `rows` rows have.
+const fn panel_groups(rows: usize, row_len: usize) -> usize {
+    rows.next_multiple_of(PANEL_ROWS) * 8 * chunks(row_len)
+}
+
 impl Activations {
     /// A buffer for `rows` rows of up to `row_len` numbers in `forms`.
     pub fn new(rows: usize, row_len: usize, forms: Forms) -> Self {
         let (coded, strides) = (if forms.codes { rows } else { 0 }, Strides::of(row_len));
+        let panels = if forms.panels { panel_groups(rows, row_len) } else { 0 };
         Self {
             lines: Shared::new(coded * strides.lines, Line([0; 64])),
             coarse: Shared::new(coded * chunks(row_len), Coarse::default()),
@@ -218,6 +260,9 @@ impl Activations {
             coarse_lanes: Shared::new(coded * strides.sides, Side::default()),
             fine_lanes: Shared::new(coded * strides.fine_sides, Side::default()),
             floats: Shared::new(if forms.floats { rows * row_len } else { 0 }, 0.0),
+            panel_codes: Shared::new(panels, GroupCodes([0; 32])),
+            panel_scales: Shared::new(panels, 0.0),
+            panel_sums: Shared::new(panels, 0.0),
             forms,
             rows,
             row_len,
@@ -231,7 +276,9 @@ impl Activations {
             + chunks(row_len) * (size_of::<Coarse>() + size_of::<Fine>())
             + (strides.sides + strides.fine_sides) * size_of::<Side>();
         let floats = row_len * size_of::<f32>();
+        let panels = panel_groups(rows, row_len) * (size_of::<GroupCodes>() + 2 * size_of::<f32>());
         rows * (if forms.codes { codes } else { 0 } + if forms.floats { floats } else { 0 })
+            + if forms.panels { panels } else { 0 }
     }
 
     /// Uses the buffer for rows of another length from now on; what it holds is lost.
@@ -244,7 +291,9 @@ impl Activations {
             && rows * strides.sides <= self.coarse_lanes.0.len()
             && rows * chunks(row_len) <= self.coarse.0.len();
         let floats = rows * row_len <= self.floats.0.len();
-        let fit = (coded || !self.forms.codes) && (floats || !self.forms.floats);
+        let panels = panel_groups(rows, row_len) <= self.panel_codes.0.len();
+        let fit =
+            (coded || !self.forms.codes) && (floats || !self.forms.floats) && (panels || !self.forms.panels);
         assert!(fit, "{rows} rows of {row_len} numbers do not fit");
         (self.rows, self.row_len) = (rows, row_len);
     }
@@ -299,6 +348,21 @@ impl Activations {
         }
     }
 
+    /// The panel that has rows `16 * i` and following; what it has past the last row means nothing.
+    ///
+    /// # Panics
+    /// If no panels are kept.
+    #[inline]
+    pub fn panel(&self, i: usize) -> Panel<'_> {
+        assert!(self.forms.panels && i * PANEL_ROWS < self.rows, "panel {i} of {} rows", self.rows);
+        let len = panel_groups(PANEL_ROWS, self.row_len);
+        Panel {
+            codes: self.panel_codes.row(i, len, len),
+            scales: self.panel_scales.row(i, len, len),
+            sums: self.panel_sums.row(i, len, len),
+        }
+    }
+
     /// Sets one row.
     pub fn fill(&mut self, isa: Isa, row: usize, x: &[f32]) {
         // SAFETY: `&mut self` proves that nobody else uses any row.
@@ -308,7 +372,7 @@ impl Activations {
     /// Sets one row while other threads set others.
     ///
     /// # Safety
-    /// Until it returns, no other thread may read or set this row.
+    /// Until it returns, no other thread may read or set this row, nor read its panel.
     pub unsafe fn fill_shared(&self, isa: Isa, row: usize, x: &[f32]) {
         assert!(row < self.rows && x.len() == self.row_len, "{} numbers in row {row}", x.len());
         if self.forms.floats {
@@ -319,16 +383,48 @@ impl Activations {
             // SAFETY: as above.
             round(isa, x, unsafe { self.codes_mut(row) }, None);
         }
+        // SAFETY: as above.
+        unsafe { self.set_in_panel(row) }
     }
 
     /// Sets the codes of row `row` to `x` and those of row `rest` to what the first lose, while other threads set others.
     ///
     /// # Safety
-    /// Until it returns, no other thread may read or set these rows, which differ.
+    /// Until it returns, no other thread may read or set these rows, which differ, nor read their panels.
     pub unsafe fn fill_pair(&self, isa: Isa, row: usize, rest: usize, x: &[f32]) {
         assert!(row != rest && row.max(rest) < self.rows && x.len() == self.row_len, "rows {row} and {rest}");
         // SAFETY: the caller promises that these rows are its own, and they are two.
-        unsafe { round(isa, x, self.codes_mut(row), Some(self.codes_mut(rest))) }
+        unsafe {
+            round(isa, x, self.codes_mut(row), Some(self.codes_mut(rest)));
+            self.set_in_panel(row);
+            self.set_in_panel(rest);
+        }
+    }
+
+    /// Copies the codes of a row to its panel, if panels are kept.
+    ///
+    /// # Safety
+    /// Until it returns, no other thread may set this row or read its panel.
+    unsafe fn set_in_panel(&self, row: usize) {
+        if !self.forms.panels {
+            return;
+        }
+        let (chunks, Lanes { lines, sides }) = (chunks(self.row_len), self.lanes::<false>(row));
+        let first = panel_groups(row / PANEL_ROWS * PANEL_ROWS, self.row_len) + row % PANEL_ROWS;
+        for (i, side) in sides.iter().enumerate() {
+            let (lane, q) = (i / chunks, i % chunks);
+            let (line, at) = (&lines[lane / 2 * chunks + q].0, code_place(32 * lane) % 64);
+            let mut codes = [0; 32];
+            codes[..16].copy_from_slice(&line[at..at + 16]);
+            codes[16..].copy_from_slice(&line[at + 32..at + 48]);
+            let at = first + i * PANEL_ROWS;
+            // SAFETY: these elements belong to this row, which the caller promises to be its own.
+            unsafe {
+                self.panel_codes.set(at, GroupCodes(codes));
+                self.panel_scales.set(at, side.scale);
+                self.panel_sums.set(at, side.sum);
+            }
+        }
     }
 
     /// # Safety
@@ -469,7 +565,7 @@ mod tests {
     use nibble_testkit::{Rng, uniform};
 
     fn one_row(isa: Isa, x: &[f32]) -> Activations {
-        let mut a = Activations::new(1, x.len(), Forms::BOTH);
+        let mut a = Activations::new(1, x.len(), Forms::ALL);
         a.fill(isa, 0, x);
         a
     }

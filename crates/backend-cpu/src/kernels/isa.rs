@@ -11,6 +11,8 @@ pub struct Avx2(());
 pub struct Avx512 {
     has_vbmi: bool,
     has_fp16: bool,
+    /// Registers for matrices of bytes (AMX-INT8), which the system lets this process use.
+    has_amx: bool,
 }
 
 impl Avx512 {
@@ -23,17 +25,30 @@ impl Avx512 {
     pub fn has_fp16(self) -> bool {
         self.has_fp16
     }
+
+    /// Whether it has registers for matrices of bytes (AMX-INT8) besides, and the system lets this process use them.
+    pub fn has_amx(self) -> bool {
+        self.has_amx
+    }
 }
 
 #[cfg(test)]
 impl Isa {
-    /// All of [`Self::available`], and what a processor without half precision has of them.
+    /// All of [`Self::available`], and what a processor without half precision or without matrix registers has of them.
     pub fn with_lesser() -> Vec<Self> {
         let lesser = |isa| match isa {
-            Self::Avx512(proof) if proof.has_fp16 => Some(Self::Avx512(Avx512 { has_fp16: false, ..proof })),
-            _ => None,
+            Self::Avx512(proof) => {
+                let fp16 = proof.has_fp16.then_some(Avx512 { has_fp16: false, ..proof });
+                let amx = proof.has_amx.then_some(Avx512 { has_amx: false, ..proof });
+                [fp16, amx].map(|proof| proof.map(Self::Avx512))
+            }
+            _ => [None; 2],
         };
-        Self::available().into_iter().flat_map(|isa| [Some(isa), lesser(isa)]).flatten().collect()
+        Self::available()
+            .into_iter()
+            .flat_map(|isa| [Some(isa)].into_iter().chain(lesser(isa)))
+            .flatten()
+            .collect()
     }
 }
 
@@ -78,6 +93,11 @@ impl Isa {
         Self::available().into_iter().find(|isa| isa.name() == name)
     }
 
+    /// Whether its kernels use matrix registers, and read panels of activations.
+    pub fn has_matrices(self) -> bool {
+        matches!(self, Self::Avx512(proof) if proof.has_amx)
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -114,7 +134,7 @@ fn native() -> Vec<Isa> {
     if has_avx512 {
         let has_vbmi = is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni");
         let has_fp16 = is_x86_feature_detected!("avx512fp16");
-        found.push(Isa::Avx512(Avx512 { has_vbmi, has_fp16 }));
+        found.push(Isa::Avx512(Avx512 { has_vbmi, has_fp16, has_amx: super::avx512::amx::detect() }));
     }
     found
 }

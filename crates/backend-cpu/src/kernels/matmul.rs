@@ -2,7 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::activations::Lanes;
-use super::activations::{Activations, Forms, Row, chunks};
+use super::activations::{Activations, Forms, Panel, Row, chunks};
 use super::format::{BlockBuffer, Chunk, Format, unpack_row};
 use super::{Isa, float, scalar};
 use nibble_quant::{CODECS, Codec, Kind, families};
@@ -77,6 +77,18 @@ impl<'a> Input<'a> {
     #[inline]
     pub fn row(&self, t: usize) -> Row<'a> {
         self.activations.row(self.place(t))
+    }
+
+    /// The panels that they lie in, and which rows of these they are; rows that were picked lie in none.
+    pub fn panels(&self) -> Option<Range<usize>> {
+        let kept = self.activations.forms().panels && self.picked.is_none();
+        kept.then_some(self.first..self.first + self.count)
+    }
+
+    /// Panel `i` of all activations.
+    #[inline]
+    pub fn panel(&self, i: usize) -> Panel<'a> {
+        self.activations.panel(i)
     }
 
     /// What the kernels for many rows read of row `t`.
@@ -175,6 +187,8 @@ pub struct Job<'a> {
     pub x: Input<'a>,
     /// Outputs.
     pub y: Output<'a>,
+    /// Whether tiles are multiplied in matrix registers: the processor has them, and the activations have panels.
+    pub panels: bool,
 }
 
 impl<'a> Job<'a> {
@@ -400,7 +414,11 @@ impl Kernel {
 
     /// The form of activations that it reads.
     pub fn forms(&self) -> Forms {
-        if matches!(self.path, Path::Float) { Forms::FLOATS } else { Forms::CODES }
+        match self.path {
+            Path::Float => Forms::FLOATS,
+            _ if self.isa.has_matrices() => Forms::PANELS,
+            _ => Forms::CODES,
+        }
     }
 
     /// Computes the outputs `rows` of `weight` for all of `x`: `y[t, n] = sum over k of weight[n, k] * x[t, k]`.
@@ -423,7 +441,8 @@ impl Kernel {
         assert!(rows.start <= rows.end && rows.end <= weight.rows, "rows {rows:?} of {}", weight.rows);
         assert_eq!(x.activations.row_len(), weight.row_len, "numbers in a row");
         let (first, end) = (rows.start, rows.end);
-        let job = Job { bytes: weight.bytes, row_bytes, row_len: weight.row_len, first, end, x, y };
+        let panels = self.isa.has_matrices() && x.panels().is_some();
+        let job = Job { bytes: weight.bytes, row_bytes, row_len: weight.row_len, first, end, x, y, panels };
         if weight.row_len == 0 {
             for (t, n) in (0..x.count).flat_map(|t| rows.clone().map(move |n| (t, n))) {
                 y.write(t, n, &[0.0]);

@@ -44,7 +44,7 @@ impl Case {
 
     fn activations(&self, isa: Isa, x: &[f32]) -> Activations {
         let rows = x.len().checked_div(self.row_len).unwrap_or(1);
-        let mut a = Activations::new(rows, self.row_len, Forms::BOTH);
+        let mut a = Activations::new(rows, self.row_len, Forms::ALL);
         for t in 0..rows {
             a.fill(isa, t, &x[t * self.row_len..(t + 1) * self.row_len]);
         }

@@ -4,8 +4,10 @@
 //! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`quads`] do so for four rows of activations in a vector, [`tile`]
 //! transposes eight pairs into a tile of sixteen rows and multiplies that, [`batch`] does the same within registers for some
 //! rows of activations. Unsigned codes carry a bias, which is taken back with the sum of the activation codes. Where bits are
-//! few, [`one`] multiplies one row of activations with codes as they lie in the file.
+//! few, [`one`] multiplies one row of activations with codes as they lie in the file. Where there are matrix registers, [`amx`] multiplies
+//! tiles.
 
+pub mod amx;
 mod batch;
 mod one;
 mod quads;
@@ -206,10 +208,17 @@ macro_rules! blocks_of {
                     $format, $load $(, $layout, $raw, $codes, $scales)?
                 );
             });
+            if $crate::kernels::avx512::amx::takes::<$format>(job) {
+                $crate::kernels::avx512::amx::centre::<$format>(tile, job.row_len);
+            }
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn tile(job: &Job<'_>, first: usize, tile: &Tile<'_>) {
-            $crate::kernels::avx512::tile::product::<$format>(job, first, tile);
+            if $crate::kernels::avx512::amx::takes::<$format>(job) {
+                $crate::kernels::avx512::amx::product::<$format>(job, first, tile);
+            } else {
+                $crate::kernels::avx512::tile::product::<$format>(job, first, tile);
+            }
         }
         Blocks { name: $name, few, fill, tile }
     }};

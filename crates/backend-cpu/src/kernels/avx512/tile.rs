@@ -318,7 +318,7 @@ fn whole<const FINE: bool, const OFFSET: bool, const BIASED: bool>(
 }
 
 /// Groups of a row.
-fn groups<const FINE: bool>(row_len: usize) -> usize {
+pub fn groups<const FINE: bool>(row_len: usize) -> usize {
     row_len.div_ceil(if FINE { 16 } else { 32 })
 }
 
