@@ -213,6 +213,28 @@ fn a_row_is_the_same_alone_and_among_others() {
 }
 
 #[test]
+fn many_rows_may_begin_and_end_anywhere_among_all() {
+    // Formats with biased and plain codes, with offsets, and with groups of 16.
+    for name in ["q4_0", "q4_1", "iq4_xs", "q3_k", "q6_k", "q2_k"] {
+        let case = Case::new(nibble_quant::codec(name), false, 37, 17);
+        let x = input(5, 70 * case.row_len);
+        let a = case.activations(Isa::Scalar, &x);
+        let expected = case.product(Isa::Scalar, &a, &[]);
+        for isa in Isa::with_lesser() {
+            for rows in [0..33, 3..70, 16..64, 20..55] {
+                let mut y = vec![0.0; rows.len() * 37];
+                let kernel = Kernel::pick(isa, case.codec, false);
+                let matrix = Matrix { bytes: &case.bytes, rows: 37, row_len: case.row_len };
+                let mut scratch = Scratch::new(case.row_len);
+                let out = Output::new(&mut y, 37);
+                kernel.run(matrix, 0..37, Input::rows(&a, rows.clone()), out, &mut scratch);
+                assert_eq!(bits(&y), bits(&expected[rows.start * 37..rows.end * 37]), "{name} on {isa}");
+            }
+        }
+    }
+}
+
+#[test]
 fn picked_rows_go_where_they_are_sent() {
     for isa in Isa::with_lesser() {
         for count in [3, 14] {

@@ -8,7 +8,7 @@
 //! These instructions take signed codes as well as unsigned ones: a bias is taken from the codes of a tile ([`centre`])
 //! instead of from every sum. The compiler has no matrix registers yet, so instructions are assembly.
 
-use super::tile::{Ahead, groups, tree};
+use super::tile::{Ahead, groups};
 use super::{load_floats, store_floats};
 use crate::kernels::activations::{GroupCodes, PANEL_ROWS, Panel, chunks};
 use crate::kernels::format::Format;
@@ -105,10 +105,31 @@ type Products<T> = [[T; COLUMNS]; PANEL_ROWS];
 #[repr(C, align(64))]
 struct Dots([[Products<i32>; 4]; GROUPS]);
 
-/// The sums of one lane of the contract, in the order of [`Dots`].
+/// Sums of lanes of the contract, in the order of [`Dots`].
+///
+/// A line more than they take, as what lies a multiple of 4096 bytes apart shares places of the L1 cache.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Sums([Products<f32>; 4]);
+struct Sums([Products<f32>; 4], [f32; 16]);
+
+impl Sums {
+    const ZERO: Self = Self([[[0.0; COLUMNS]; PANEL_ROWS]; 4], [0.0; 16]);
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+    fn add(&mut self, other: &Self) {
+        let rows = self.0.as_flattened_mut().iter_mut().zip(other.0.as_flattened());
+        for (sum, other) in rows {
+            store_floats(_mm512_add_ps(load_floats(sum), load_floats(other)), sum);
+        }
+    }
+}
+
+/// The lanes of the contract in the order in which they are added: neighbours, then neighbouring pairs, then both fours.
+const LANES: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
+
+/// Sums that wait for others, and the one that is made.
+const WAITING: usize = LANES.len().ilog2() as usize + 1;
 
 /// The shapes of the matrix registers: rows and bytes of a row of each.
 #[repr(C, align(64))]
@@ -149,7 +170,7 @@ fn whole<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
     // SAFETY: `Job::panels` is only set where the registers were detected; the reference covers the 64 bytes read.
     unsafe { asm!("ldtilecfg [{}]", in(reg) shapes, options(nostack, preserves_flags, readonly)) };
     let mut dots = Dots([[[[0; COLUMNS]; PANEL_ROWS]; 4]; GROUPS]);
-    let mut lanes = [Sums([[[0.0; COLUMNS]; PANEL_ROWS]; 4]); 8];
+    let mut sums = [Sums::ZERO; WAITING];
     let panels = rows.start / PANEL_ROWS..rows.end.div_ceil(PANEL_ROWS);
     let steps = panels.len().div_ceil(2) * groups::<FINE>(job.row_len);
     let mut ahead = Ahead::new(job, first + TILE_ROWS, TILE_ROWS, steps);
@@ -157,10 +178,16 @@ fn whole<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
         // A last panel without a second one is multiplied twice.
         let pair = [i, (i + 1).min(panels.end - 1)];
         let x = pair.map(|i| job.x.panel(i));
-        for (lane, sums) in lanes.iter_mut().enumerate() {
+        for (i, lane) in LANES.into_iter().enumerate() {
             // Every eighth group; the last chunk of a row may end before this lane.
             let groups = (groups::<FINE>(job.row_len) + 7 - lane) / 8;
-            sum::<FINE, OFFSET, SIGNED>(tile, x, (lane, groups), &mut dots, sums, &mut ahead);
+            let mut at = i.count_ones() as usize;
+            sum::<FINE, OFFSET, SIGNED>(tile, &x, (lane, groups), &mut dots, &mut sums[at], &mut ahead);
+            for _ in 0..i.trailing_ones() {
+                let (before, last) = sums.split_at_mut(at);
+                before[at - 1].add(&last[0]);
+                at -= 1;
+            }
         }
         let count = TILE_ROWS.min(job.end - first);
         for (j, panel) in (i..panels.end.min(i + 2)).enumerate() {
@@ -168,8 +195,8 @@ fn whole<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
             for row in inside {
                 let mut y = [0.0; TILE_ROWS];
                 for (half, y) in y.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-                    let lane = |lane: usize| load_floats(&lanes[lane].0[2 * j + half][row % PANEL_ROWS]);
-                    store_floats(tree(lane), y);
+                    let sum = load_floats(&sums[0].0[2 * j + half][row % PANEL_ROWS]);
+                    store_floats(_mm512_add_ps(sum, _mm512_setzero_ps()), y);
                 }
                 job.y.write(row - rows.start, first, &y[..count]);
             }
@@ -184,7 +211,7 @@ fn whole<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn sum<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
     tile: &Tile<'_>,
-    x: [Panel<'_>; 2],
+    x: &[Panel<'_>; 2],
     (lane, groups): (usize, usize),
     dots: &mut Dots,
     sums: &mut Sums,
@@ -202,7 +229,7 @@ fn sum<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
         (lane * chunks + g / parts) * PANEL_ROWS
     };
     let first_code = if FINE { lane % 2 * 16 } else { 0 };
-    *sums = Sums([[[0.0; COLUMNS]; PANEL_ROWS]; 4]);
+    *sums = Sums::ZERO;
     for start in (0..groups).step_by(GROUPS) {
         let count = GROUPS.min(groups - start);
         let mut before = dots.0[0].as_mut_ptr();
@@ -210,7 +237,7 @@ fn sum<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
             let g = start + i;
             let to = dots.as_mut_ptr();
             let weights: &[Fours] = &codes[g * vectors * 2..][..vectors * 2];
-            let panels = x.map(|x| x.codes[place(g)..][..PANEL_ROWS].as_ptr());
+            let panels = [&x[0], &x[1]].map(|x| x.codes[place(g)..][..PANEL_ROWS].as_ptr());
             ahead.step();
             // SAFETY: the registers are set up for groups of this size. The slices cover sixteen rows of a group of each panel,
             // of 32 bytes each, and the vectors of both halves of the tile; `to` and `before` are four registers' room.
@@ -220,6 +247,15 @@ fn sum<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
         // SAFETY: as above.
         unsafe { store_last(before) };
         for (c, sums) in sums.0.iter_mut().enumerate() {
+            // What is multiplied next comes into the L1 cache meanwhile.
+            let next = start + GROUPS + c;
+            if next < groups {
+                let weights = &codes[next * vectors * 2..][..vectors * 2];
+                prefetch(weights.as_ptr().cast(), size_of_val(weights));
+                for x in x {
+                    prefetch(x.codes[place(next)..].as_ptr().cast(), PANEL_ROWS * size_of::<GroupCodes>());
+                }
+            }
             let (x, half) = (&x[c / 2], c % 2);
             let mut now = [_mm512_setzero_ps(); PANEL_ROWS];
             for t in 0..PANEL_ROWS {
@@ -247,6 +283,15 @@ fn sum<const FINE: bool, const OFFSET: bool, const SIGNED: bool>(
                 store_floats(now[t], &mut sums[t]);
             }
         }
+    }
+}
+
+/// Asks for `bytes` bytes.
+#[inline(always)]
+fn prefetch(at: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: every processor with vectors has the instruction, and a prefetch may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line).cast()) }
     }
 }
 

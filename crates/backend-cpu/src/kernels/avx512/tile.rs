@@ -309,11 +309,13 @@ fn whole<const FINE: bool, const OFFSET: bool, const BIASED: bool>(
     let count = job.x.count();
     let blocks = count.div_ceil(TOKENS);
     let mut ahead = Ahead::new(job, first + TILE_ROWS, TILE_ROWS, blocks * groups::<FINE>(job.row_len));
+    let mut lanes = [[[_mm512_setzero_ps(); 2]; TOKENS]; 8];
     let mut t = 0;
     for block in 0..blocks {
         // Blocks of about the same size: a small one would not keep the multipliers busy.
         let end = (block + 1) * count / blocks;
-        t += by_count!(end - t, rows::<FINE, OFFSET, BIASED>(job, first, tile, shift, t, &mut ahead));
+        let at = (first, t);
+        t += by_count!(end - t, rows::<FINE, OFFSET, BIASED>(job, at, tile, shift, &mut lanes, &mut ahead));
     }
 }
 
@@ -383,23 +385,22 @@ impl<'a, const T: usize> X<'a, T> {
     }
 }
 
-/// Multiplies a tile with `T` rows of activations from `t` on; returns `T`.
+/// Multiplies a tile with `T` rows of activations from `t` on; returns `T`. In `lanes` there is room for sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn rows<const FINE: bool, const OFFSET: bool, const BIASED: bool, const T: usize>(
     job: &Job<'_>,
-    first: usize,
+    (first, t): (usize, usize),
     tile: &Tile<'_>,
     shift: i32,
-    t: usize,
+    lanes: &mut [Sums<TOKENS>; 8],
     ahead: &mut Ahead,
 ) -> usize {
     let x = X::<T>::new::<FINE>(job, t);
-    let mut lanes = [[[_mm512_setzero_ps(); 2]; T]; 8];
     for (lane, sums) in lanes.iter_mut().enumerate() {
         // Every eighth group; the last chunk of a row may end before this lane.
         let groups = (groups::<FINE>(job.row_len) + 7 - lane) / 8;
-        *sums = sum::<FINE, OFFSET, BIASED, T>(tile, &x, lane, groups, shift, ahead);
+        sums[..T].copy_from_slice(&sum::<FINE, OFFSET, BIASED, T>(tile, &x, lane, groups, shift, ahead));
     }
     let count = TILE_ROWS.min(job.end - first);
     for i in 0..T {
