@@ -12,8 +12,9 @@
 //!
 //! Planes add up from the widest to the narrowest: 6 bits are 4 and 2.
 
+use crate::trellis;
 use half::{bf16, f16};
-use nibble_quant::{Codec, Group, Kind, Unpacked};
+use nibble_quant::{Codec, Encoded, Group, Kind, Unpacked, exl3::Codebook};
 
 /// Widths that planes have, from the lowest bits of a code on.
 pub const WIDTHS: [u32; 4] = [8, 4, 2, 1];
@@ -53,6 +54,13 @@ pub enum Form {
         /// Whether groups have an offset.
         offsets: bool,
     },
+    /// EXL3's tiles, bit for bit: see [`crate::trellis`].
+    Trellis {
+        /// Bits of a number: 1 to 8.
+        bits: u32,
+        /// What states mean.
+        book: Codebook,
+    },
     /// 32-bit floats.
     F32,
     /// Half precision, two in a word.
@@ -65,6 +73,11 @@ pub enum Form {
 const PROBES: usize = 4096;
 
 impl Form {
+    /// The form of a weight's tiles, if it has some.
+    pub fn of_tiles(weight: &Encoded) -> Option<Self> {
+        trellis::codec(weight).map(|codec| Self::Trellis { bits: codec.bits as u32, book: codec.book })
+    }
+
     /// The smallest form that holds what this codec can say.
     ///
     /// It is found by unpacking blocks of random bytes. A codec that says more than these show is found out when
@@ -151,6 +164,16 @@ impl Form {
         planes
     }
 
+    /// Results whose numbers cannot be told apart before they are read.
+    pub fn together(&self) -> usize {
+        if matches!(self, Self::Trellis { .. }) { trellis::SIDE } else { 1 }
+    }
+
+    /// Results that kernels read at once.
+    pub fn at_once(&self) -> usize {
+        if matches!(self, Self::Trellis { .. }) { 2 } else { 1 }
+    }
+
     /// Whether its numbers are codes.
     pub fn is_codes(&self) -> bool {
         matches!(self, Self::Planes { .. })
@@ -171,6 +194,7 @@ impl Form {
         match self {
             Self::F32 => vec![halves * 16],
             Self::F16 | Self::Bf16 => vec![halves * 8],
+            Self::Trellis { bits, .. } => vec![halves * *bits as usize / 2],
             Self::Planes { group, offsets, .. } => {
                 let mut words: Vec<_> = self
                     .planes()
@@ -191,6 +215,7 @@ impl Form {
             Self::F32 => "f32".into(),
             Self::F16 => "f16".into(),
             Self::Bf16 => "bf16".into(),
+            Self::Trellis { bits, book } => format!("{bits} bits in a trellis, {book:?}"),
             Self::Planes { bits, codes, group, offsets } => {
                 let table = if matches!(codes, Codes::Table(_)) { " by a table" } else { "" };
                 let offset = if *offsets { " and offset" } else { "" };
@@ -207,7 +232,8 @@ fn gcd(a: i32, b: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nibble_quant::codec;
+    use nibble_quant::{codec, exl3::EXL3, grouped::GROUPED};
+    use nibble_tensor::Shape;
 
     #[test]
     fn codecs_get_the_planes_that_their_codes_need() {
@@ -224,8 +250,15 @@ mod tests {
             ("iq4_nl", 4),
             ("mxfp4", 4),
             ("nvfp4", 4),
+            ("tq1_0", 2),
             ("tq2_0", 2),
             ("q1_0", 1),
+            ("q2_0", 2),
+            ("pq2_0", 2),
+            ("ptq1_0", 2),
+            ("stq1_0", 2),
+            ("i2_s", 2),
+            ("i8", 8),
         ] {
             let Form::Planes { bits: found, .. } = Form::of(codec(name)) else { panic!("{name}") };
             assert_eq!(found, bits, "{name}");
@@ -233,6 +266,36 @@ mod tests {
         assert_eq!(Form::of(codec("f16")), Form::F16);
         assert_eq!(Form::of(codec("bf16")), Form::Bf16);
         assert_eq!(Form::of(codec("f32")), Form::F32);
+    }
+
+    /// What MLX, GPTQ, AWQ, compressed-tensors and EXL2 become.
+    #[test]
+    fn integers_in_groups_take_their_own_bits_and_one_for_their_scales() {
+        for codec in GROUPED {
+            let form = Form::of(codec);
+            let Form::Planes { bits, .. } = form else { panic!("{}: {form:?}", codec.spec().name) };
+            assert_eq!(bits as usize, codec.bits, "{}", codec.spec().name);
+            let words: usize = form.words(256).iter().sum();
+            assert!(words * 32 <= 256 * 16 * (codec.bits + 1), "{}: {form:?}", codec.spec().name);
+        }
+    }
+
+    #[test]
+    fn tiles_keep_the_bits_of_the_file() {
+        for codec in EXL3 {
+            let bytes = vec![0u8; 32 * 4 * codec.spec().block_bytes];
+            let weight = |dims: [usize; 2]| {
+                let count = dims[0] * dims[1] / 16 * codec.spec().block_bytes;
+                Encoded::new("w", Shape::from(dims), codec, bytes[..count].to_vec().into()).unwrap()
+            };
+            let form = Form::of_tiles(&weight([32, 64])).expect("tiles");
+            let bits: usize = form.words(4 * 32).iter().sum::<usize>() * 32;
+            assert_eq!(bits, 32 * 64 * codec.bits, "{}", form.describe());
+            // Neither half a tile nor rows of which kernels could read past the end.
+            assert_eq!(Form::of_tiles(&weight([24, 64])), None);
+            assert_eq!(Form::of_tiles(&weight([16, 48])), None);
+        }
+        assert_eq!(Form::of(codec("exl3_4_mcg")), Form::F16);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod selfcheck;
 mod shader;
 mod tape;
 mod trace;
+mod trellis;
 mod trust;
 #[cfg(test)]
 mod trust_tests;

@@ -55,7 +55,9 @@ fn graphs() -> Vec<(String, Graph)> {
         let checkpoint = nibble_format::open(&path, &codecs).unwrap();
         all.push((path.display().to_string(), nibble_model::build(&checkpoint).unwrap().graph));
     }
-    for &codec in CODECS {
+    // Words of a trellis are read one, two or four at a time.
+    let trellises = ["exl3_1_3inst", "exl3_2_mcg", "exl3_4_mul1"].map(nibble_quant::codec);
+    for codec in CODECS.iter().copied().chain(trellises) {
         let spec = codec.spec();
         let k = spec.block_len.max(32) * 3;
         let weight = |name: &str, n: usize| {
@@ -65,8 +67,8 @@ fn graphs() -> Vec<(String, Graph)> {
         };
         let mut graph = Graph::default();
         let tokens = graph.tokens().unwrap();
-        let x = graph.embed(tokens, weight("table", 300)).unwrap();
-        let y = graph.matmul(x, weight("w", 70)).unwrap();
+        let x = graph.embed(tokens, weight("table", 304)).unwrap();
+        let y = graph.matmul(x, weight("w", 80)).unwrap();
         graph.output(y);
         all.push((spec.name.into(), graph));
     }

@@ -1,6 +1,9 @@
 //! Encoded rows into the planes of a [`Form`].
 
-use crate::form::{Codes, Form};
+use crate::{
+    form::{Codes, Form},
+    trellis,
+};
 use half::{bf16, f16};
 use nibble_graph::{Graph, WeightId};
 use nibble_quant::{Encoded, Group, Kind, Unpacked};
@@ -67,7 +70,8 @@ pub fn pack(pieces: &[Piece<'_>], form: &Form) -> Option<Packed> {
     let mut groups = vec![Group { scale: 0.0, offset: 0.0 }; floats * count];
 
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let chunk = count.div_ceil(threads).max(1);
+    let together = form.together();
+    let chunk = count.div_ceil(threads).max(1).next_multiple_of(together);
     let fits = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let mut parts: Vec<Vec<&mut [u32]>> = (0..count.div_ceil(chunk)).map(|_| vec![]).collect();
@@ -87,11 +91,12 @@ pub fn pack(pieces: &[Piece<'_>], form: &Form) -> Option<Packed> {
                 let mut rows =
                     pieces.iter().flat_map(|p| p.rows.clone().map(|row| (p.weight, row))).skip(first);
                 let mut packer = Packer::new(row_len, form);
-                for row in 0..len {
+                for row in (0..len).step_by(together) {
                     let (weight, from) = rows.next().expect("as many rows as were counted");
+                    rows.by_ref().take(together - 1).for_each(drop);
                     let groups = &mut groups[row * floats..(row + 1) * floats];
                     let mut words =
-                        planes.iter_mut().zip(code_words).map(|(p, w)| &mut p[row * w..(row + 1) * w]);
+                        planes.iter_mut().zip(code_words).map(|(p, w)| &mut p[row * w..(row + together) * w]);
                     if !packer.row((weight, from), &mut words, groups) {
                         fits.store(false, Ordering::Relaxed);
                         return;
@@ -132,7 +137,7 @@ fn halves_of(numbers: impl Iterator<Item = f32>) -> Vec<u32> {
     words
 }
 
-/// Packs row after row.
+/// Packs row after row, or tile after tile.
 struct Packer<'a> {
     form: &'a Form,
     planes: Vec<(u32, u32)>,
@@ -170,6 +175,7 @@ impl<'a> Packer<'a> {
     ) -> bool {
         match self.form {
             Form::Planes { .. } => self.codes(row, planes, groups),
+            Form::Trellis { .. } => trellis::pack(row.0, row.1, planes.next().expect("one plane")),
             _ => self.floats(row, planes.next().expect("floats are one plane")),
         }
     }

@@ -3,11 +3,14 @@
 mod common;
 
 use common::gpu;
-use nibble_backend::{Activations, Backend, Limits};
+use nibble_backend::{Activations, Backend, Limits, Sequence, Step};
 use nibble_backend_reference::Reference;
-use nibble_backend_wgpu::GpuOptions;
+use nibble_backend_wgpu::{Gpu, GpuOptions};
 use nibble_graph::{Graph, Weight};
-use nibble_quant::{CODECS, Codec, Encoded};
+use nibble_quant::{
+    CODECS, Codec, Encoded,
+    exl3::{EXL3, Exl3},
+};
 use nibble_tensor::Shape;
 use nibble_testkit::{
     Rng,
@@ -48,6 +51,21 @@ fn matrix(name: &str, codec: &'static dyn Codec, n: usize, k: usize, seed: u64) 
     Weight::new(name, encoded.unwrap())
 }
 
+/// A matrix of tiles of random bits.
+fn tiles(name: &str, codec: &'static Exl3, [n, k]: [usize; 2], seed: u64) -> Weight {
+    let mut rng = Rng::new(seed);
+    let bytes = codec.spec().block_bytes;
+    let mut blocks = vec![0; n * k / 16 * bytes];
+    for (row, piece) in (0..n / 16).flat_map(|row| (0..k / 16).map(move |piece| (row, piece))) {
+        let words: Vec<u16> = (0..16 * codec.bits).map(|_| rng.below(1 << 16) as u16).collect();
+        for column in 0..16 {
+            let at = ((16 * row + column) * k / 16 + piece) * bytes;
+            codec.put(&words, column, &mut blocks[at..at + bytes]);
+        }
+    }
+    Weight::new(name, Encoded::new(name, Shape::from([n, k]), codec, blocks.into()).unwrap())
+}
+
 /// The largest number that the blocks hold.
 fn largest(codec: &dyn Codec, bytes: &[u8]) -> f32 {
     let mut numbers = vec![0.0; codec.spec().block_len];
@@ -57,15 +75,14 @@ fn largest(codec: &dyn Codec, bytes: &[u8]) -> f32 {
     })
 }
 
-/// A product of random rows, and one of rows of the encoding itself.
-fn graph(codec: &'static dyn Codec) -> Graph {
+/// A product of random rows, and rows of a table.
+fn graph([matrix, table]: [Weight; 2]) -> Graph {
     let mut g = Graph::default();
-    let k = row_len(codec);
-    let x = rows(&mut g, "x", k).unwrap();
-    let y = g.matmul(x, matrix("w", codec, 70, k, 1)).unwrap();
+    let x = rows(&mut g, "x", matrix.data.shape().row_len()).unwrap();
+    let y = g.matmul(x, matrix).unwrap();
     g.output(y);
     let tokens = g.tokens().unwrap();
-    let table = g.embed(tokens, matrix("table", codec, 300, k, 2)).unwrap();
+    let table = g.embed(tokens, table).unwrap();
     g.output(table);
     g
 }
@@ -86,25 +103,70 @@ fn difference(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
     worst
 }
 
+/// Compares steps of few and of many rows with the reference backend.
+fn compare(gpu: &Gpu, name: &str, graph: &Graph) {
+    let plain = Limits { check_finite: false, ..limits(129) };
+    let mut exact = gpu.compile(graph, &plain).unwrap();
+    let auto = Limits { activations: Activations::Auto, ..plain };
+    assert_eq!(gpu.prepare(graph, &auto), Ok(vec![]), "{name}: a kernel is wrong");
+    let mut fast = gpu.compile(graph, &auto).unwrap();
+    for counts in [[1, 0], [2, 1], [3, 5], [100, 29]] {
+        let mut reference = Reference.compile(graph, &limits(129)).unwrap();
+        let expected = run_plan(&mut *reference, graph, counts, 1);
+        let exactly = difference(&run_plan(&mut *exact, graph, counts, 1), &expected);
+        assert!(exactly < 2e-3, "{name} {counts:?}: {exactly}");
+        let roughly = difference(&run_plan(&mut *fast, graph, counts, 1), &expected);
+        assert!(roughly < 0.02, "{name} {counts:?}: {roughly} with rounded inputs");
+        eprintln!("{name} {counts:?}: {exactly:.1e}, {roughly:.1e}");
+    }
+}
+
 #[test]
 fn every_encoding_multiplies_and_embeds_as_the_reference() {
     let Some(gpu) = gpu(GpuOptions::default()) else { return };
-    for codec in CODECS {
-        let graph = graph(*codec);
-        let plain = Limits { check_finite: false, ..limits(129) };
-        let mut exact = gpu.compile(&graph, &plain).unwrap();
-        let auto = Limits { activations: Activations::Auto, ..plain };
-        assert_eq!(gpu.prepare(&graph, &auto), Ok(vec![]), "{}: a kernel is wrong", codec.spec().name);
-        let mut fast = gpu.compile(&graph, &auto).unwrap();
-        for counts in [[1, 0], [2, 1], [3, 5], [100, 29]] {
-            let name = codec.spec().name;
-            let mut reference = Reference.compile(&graph, &limits(129)).unwrap();
-            let expected = run_plan(&mut *reference, &graph, counts, 1);
-            let exactly = difference(&run_plan(&mut *exact, &graph, counts, 1), &expected);
-            assert!(exactly < 2e-3, "{name} {counts:?}: {exactly}");
-            let roughly = difference(&run_plan(&mut *fast, &graph, counts, 1), &expected);
-            assert!(roughly < 0.02, "{name} {counts:?}: {roughly} with rounded inputs");
-            eprintln!("{name} {counts:?}: {exactly:.1e}, {roughly:.1e}");
+    for &codec in CODECS {
+        let k = row_len(codec);
+        let weights = [("w", 70), ("table", 300)].map(|(name, n)| matrix(name, codec, n, k, n as u64));
+        compare(&gpu, codec.spec().name, &graph(weights));
+    }
+}
+
+#[test]
+fn trellises_multiply_and_embed_as_the_reference() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    for codec in EXL3.iter().enumerate().filter(|(i, codec)| i % 3 == codec.bits % 3).map(|(_, codec)| codec)
+    {
+        let weights = [("w", 80), ("table", 304)].map(|(name, n)| tiles(name, codec, [n, 96], n as u64));
+        compare(&gpu, codec.spec().name, &graph(weights));
+    }
+}
+
+/// Nearly two thirds of the states of each codebook.
+#[test]
+fn numbers_of_states_are_those_of_the_codec_bit_for_bit() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    for codec in EXL3 {
+        let table = tiles("table", codec, [128, 512], 3);
+        let numbers = table.data.decode();
+        let mut g = Graph::default();
+        let tokens = g.tokens().unwrap();
+        let x = g.embed(tokens, table).unwrap();
+        g.output(x);
+        let mut plan = gpu.compile(&g, &limits(128)).unwrap();
+        let (tokens, positions) = ((0..128).collect::<Vec<_>>(), (0..128).collect::<Vec<_>>());
+        let (sequences, wanted) = ([Sequence { pages: &[0, 1], prompt_len: 128, state: 0 }], [127]);
+        let step = Step {
+            tokens: &tokens,
+            positions: &positions,
+            sequence: &[0; 128],
+            sequences: &sequences,
+            wanted: &wanted,
+        };
+        plan.run(&step).unwrap();
+        for (token, expected) in numbers.chunks_exact(512).enumerate() {
+            let mut found = vec![0.0; 512];
+            plan.read(0, token, &mut found).unwrap();
+            assert_eq!(found, expected, "{} row {token}", codec.spec().name);
         }
     }
 }

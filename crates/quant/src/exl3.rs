@@ -12,7 +12,7 @@ use half::f16;
 use std::sync::LazyLock;
 
 /// How a state becomes a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codebook {
     /// A multiplication, an addition, and the sum of two halves.
     ThreeInst,
@@ -83,6 +83,11 @@ impl Exl3 {
     /// The codec of `bits` bits in a codebook.
     pub fn find(bits: usize, book: Codebook) -> Option<&'static Self> {
         EXL3.iter().find(|c| c.bits == bits && c.book == book)
+    }
+
+    /// The codec as one of the family, if it is one.
+    pub fn of(codec: &dyn Codec) -> Option<&'static Self> {
+        EXL3.iter().find(|own| own.spec.name == codec.spec().name)
     }
 
     /// Writes the block of output `column` (0 to 15) of a tile: `16 * bits` words as a file has them.

@@ -68,7 +68,7 @@ impl Numbers for Stored {
 /// Whether a codec's rows are read without decoding them first, at least for few rows of activations.
 pub fn reads_in_place(codec: &dyn Codec) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if exl3::codec(codec).is_some() {
+    if nibble_quant::exl3::Exl3::of(codec).is_some() {
         return true;
     }
     Stored::of(codec.spec().name).is_some()

@@ -249,10 +249,14 @@ impl<'a> Builder<'a> {
 
     /// The form of a weight.
     pub fn form(&mut self, id: WeightId) -> Form {
-        let codec = self.graph.weight(id).data.codec();
+        let weight = &self.graph.weight(id).data;
+        let codec = weight.codec();
         let name = codec.spec().name;
         if self.options.wide.contains(&name) {
             return Form::widest(codec.kind());
+        }
+        if let Some(tiles) = Form::of_tiles(weight) {
+            return tiles;
         }
         self.forms.entry(name).or_insert_with(|| Form::of(codec)).clone()
     }

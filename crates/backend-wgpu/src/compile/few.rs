@@ -87,6 +87,7 @@ impl Few<'_> {
     ) -> (Shader, usize, usize) {
         let (round, late) = (self.round.as_ref().filter(|_| few), self.late.filter(|_| few));
         let choosing = self.choosing.as_ref().filter(|_| few);
+        let per_sub = per_sub.next_multiple_of(self.form.at_once());
         let links: Vec<Vec<Link>> = self.ends.iter().map(|e| e.0.clone()).collect();
         let lanes = b.options.caps.subgroup;
         let threads = if round.is_some() { lanes[0] * (BLOCK / per_sub) as u32 } else { 128 };

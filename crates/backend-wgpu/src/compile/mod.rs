@@ -67,6 +67,9 @@ fn prune(tape: &mut Tape, most: [usize; 2]) {
     }
 }
 
+/// Operands after which a call takes no further transform, each of which may bring as many more.
+const MOST_OPERANDS: usize = 12;
+
 impl Builder<'_> {
     fn node(&mut self, value: Value, device: &str) -> Result<(), Error> {
         let node = self.value(value);
@@ -83,7 +86,7 @@ impl Builder<'_> {
             }
             Op::Embed => self.embed(value)?,
             Op::Matmul | Op::ExpertMatmul { .. } => self.products(value)?,
-            op if is_pointwise(op) => self.pointwise(value),
+            op if is_pointwise(op) || self.transforms(op).is_some() => self.element_wise(value),
             // Attention applies it.
             Op::RmsNorm { .. } if self.normed_later(value) => self.done[value.0 as usize] = true,
             Op::RmsNorm { eps } => {
@@ -109,14 +112,6 @@ impl Builder<'_> {
                 let words = ints([self.value(input(0)).width, width]);
                 let slots = vec![x, numbers, y];
                 self.push(value, y, vec![call(slice::columns(), slots, words, columns(width, 256))]);
-            }
-            Op::Hadamard { block } if block * 4 <= self.options.caps.workgroup as usize => {
-                let x = self.slot(input(0));
-                let y = self.fresh(value);
-                let blocks = width / block;
-                let grid = [Dim::Fixed(blocks as u32), Dim::Rows(1, 1), Dim::Fixed(1)];
-                let shader = hadamard::hadamard(*block);
-                self.push(value, y, vec![call(shader, vec![x, y], ints([blocks]), grid)]);
             }
             // Attention turns it.
             Op::Rope(_) if self.turned_by(value).is_some() => self.done[value.0 as usize] = true,
@@ -195,24 +190,56 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn pointwise(&mut self, value: Value) {
+    /// The block of a Hadamard transform that a workgroup can hold.
+    fn transforms(&self, op: &Op) -> Option<usize> {
+        match *op {
+            Op::Hadamard { block } if block * 4 <= self.options.caps.workgroup as usize => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Element-wise nodes and Hadamard transforms of one block that alone read each other.
+    fn element_wise(&mut self, value: Value) {
         let node = self.value(value);
         let first = node.inputs[0];
         let x = self.slot(first);
-        let (link, other, vector) = self.as_link(node, first).expect("an element-wise node");
-        let (mut links, mut slots) = (vec![link], vec![]);
-        slots.extend(other.map(|o| self.slot(o)).or(vector));
+        let mut block = self.transforms(&node.op);
+        let (mut chains, mut slots) = (vec![vec![]], vec![]);
+        if block.is_some() {
+            chains.push(vec![]);
+        } else {
+            let (link, other, vector) = self.as_link(node, first).expect("an element-wise node");
+            chains[0].push(link);
+            slots.extend(other.map(|o| self.slot(o)).or(vector));
+        }
         self.done[value.0 as usize] = true;
         let made = self.tape.slots.len();
-        let (last, more, operands) = self.follow(value, made, false);
-        links.extend(more);
-        slots.extend(operands);
+        let mut last = value;
+        loop {
+            let (end, links, operands) = self.follow(last, made, false);
+            last = end;
+            chains.last_mut().expect("one at least").extend(links);
+            slots.extend(operands);
+            let next = self.only_user(last).filter(|_| slots.len() < MOST_OPERANDS);
+            let more = next.and_then(|user| self.transforms(&self.graph.nodes[user].op));
+            match (next, more) {
+                (Some(user), Some(more)) if block.is_none_or(|block| block == more) => {
+                    block = Some(more);
+                    chains.push(vec![]);
+                    last = Value(user as u32);
+                }
+                _ => break,
+            }
+        }
         self.mark(value, last);
         let y = self.fresh(last);
         let width = node.width;
-        let shader = chain::pointwise(&links);
+        let (shader, grid) = match block {
+            None => (chain::pointwise(&chains[0]), columns(width, 256)),
+            Some(block) => (hadamard::hadamard(block, &chains), columns(width, block)),
+        };
         let slots = [x, y].into_iter().chain(slots).collect();
-        self.push(last, y, vec![call(shader, slots, ints([width]), columns(width, 256))]);
+        self.push(last, y, vec![call(shader, slots, ints([width]), grid)]);
     }
 
     /// The nodes from `value` to `last` are part of a call.

@@ -20,10 +20,17 @@ pub fn embed(form: &Form) -> Shader {
 let token = step[group.y].x;
 if h >= p.halves || token < p.first || token >= p.first + p.n { return; }\n",
     );
-    body += &weights.load("v", "(token - p.first) * p.halves + h");
+    let names: Vec<_> = ["v", "w"][..weights.at_once()].iter().map(|v| v.to_string()).collect();
+    body += &format!("let at = {};\n", weights.place("(token - p.first)"));
+    body += &weights.row("r", "at");
+    body += &weights.load(&names, "r", "h");
     body += "let e = group.y * p.k + h * 16u;\n";
     for j in 0..4 {
-        body += &format!("let d{j} = {};\n", weights.decoded("v", j));
+        let numbers = match names.len() {
+            1 => weights.decoded("v", j),
+            _ => format!("select({}, {}, (at & 1u) == 1u)", weights.decoded("v", j), weights.decoded("w", j)),
+        };
+        body += &format!("let d{j} = {numbers};\n");
         for c in 0..4 {
             let k = j * 4 + c;
             body += &format!("if h * 16u + {k}u < p.k {{ y[e + {k}u] = d{j}[{c}]; }}\n");

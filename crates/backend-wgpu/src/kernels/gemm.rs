@@ -103,14 +103,21 @@ pub fn registers(form: &Form, products: &[Vec<Link>], choice: Choice, tall: usiz
             "xs[(xk + {c}u) * {x_side}u + xr] = select(0.0, x[row + min({k}, p.k - 1u)], {k} < p.k);\n"
         );
     }
-    // The matrix: 64 rows of two halves, one for each of 128 invocations.
-    body += "if local < 128u {\nlet wr = local / 2u;\nlet wh = local % 2u;\n";
-    body += &weights.load("v", &format!("({}) * p.halves + h + wh", place.result("n0 + wr")));
-    for j in 0..4 {
-        body += &format!("let d{j} = {};\n", weights.decoded("v", j));
-        for c in 0..4 {
-            body += &format!("ws[(wh * 16u + {}u) * {side}u + wr] = d{j}[{c}];\n", j * 4 + c);
+    // The matrix: 64 rows of two halves, an invocation for as many rows as are read at once.
+    let once = weights.at_once();
+    body += &format!("if local < {}u {{\nlet wr = local / 2u * {once}u;\nlet wh = local % 2u;\n", 128 / once);
+    body += &weights.row("r", &place.result("n0 + wr"));
+    let names: Vec<_> = ["v", "w"][..once].iter().map(|v| v.to_string()).collect();
+    body += &weights.load(&names, "r", "(h + wh)");
+    for (i, v) in names.iter().enumerate() {
+        body += &format!("{{\nlet wn = {};\n", weights.result(&format!("(wr + {i}u)")));
+        for j in 0..4 {
+            body += &format!("let d{j} = {};\n", weights.decoded(v, j));
+            for c in 0..4 {
+                body += &format!("ws[(wh * 16u + {}u) * {side}u + wn] = d{j}[{c}];\n", j * 4 + c);
+            }
         }
+        body += "}\n";
     }
     body += "}\nworkgroupBarrier();\n";
     body += &format!("for (var k = 0u; k < {DEPTH}u; k += 1u) {{\n");
@@ -221,7 +228,8 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], choice: Choice, tiles: &
     }
     // x in pieces of four numbers, eight of them a row; the matrix in halves, two of them a row.
     let pieces = Pieces { count: rows * DEPTH / 4, threads };
-    let halves = Pieces { count: columns * 2, threads };
+    let once = weights.at_once();
+    let halves = Pieces { count: columns * 2 / once, threads };
     let mut fetch = String::new();
     let mut fill = String::new();
     pieces.each(|i, at, open, close| {
@@ -232,15 +240,19 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], choice: Choice, tiles: &
         fill += &format!("{open}{}{close}", store("xt", &at, &format!("xv{i}")));
     });
     halves.each(|i, piece, open, close| {
-        let v = format!("w{i}_");
-        let row = place.result(&format!("n0 + {piece} / 2u"));
-        body += &format!("let wr{i} = ({row}) * p.halves + {piece} % 2u;\n");
-        body += &weights.declare_words(&v);
-        fetch += &weights.fetch(&v, &format!("wr{i} + next"));
-        fill += &format!("{open}{{\n{}{}", weights.unpack(&v), weights.halves(&v));
-        for j in 0..4 {
-            let at = format!("{piece} / 2u * {stride}u + {piece} % 2u * 16u + {}u + to * {w_len}u", 4 * j);
-            fill += &store("wt", &at, &format!("{v}h{j}"));
+        let vs: Vec<_> = (0..once).map(|r| format!("w{i}_{r}_")).collect();
+        let row = format!("{piece} / 2u * {once}u");
+        body += &weights.row(&format!("wr{i}"), &place.result(&format!("n0 + {row}")));
+        body += &weights.declare_words(&vs[0]);
+        fetch += &weights.fetch(&vs[0], &format!("wr{i}"), &format!("({piece} % 2u + next)"));
+        fill += &format!("{open}{{\n{}", weights.unpack(&vs));
+        for (r, v) in vs.iter().enumerate() {
+            fill += &weights.halves(v);
+            let row = weights.result(&format!("({row} + {r}u)"));
+            for j in 0..4 {
+                let at = format!("{row} * {stride}u + {piece} % 2u * 16u + {}u + to * {w_len}u", 4 * j);
+                fill += &store("wt", &at, &format!("{v}h{j}"));
+            }
         }
         fill += &format!("}}\n{close}");
     });

@@ -62,7 +62,7 @@ pub struct Gemv<'a> {
     pub input: Input,
     /// Rows of the input in one workgroup.
     pub tile: usize,
-    /// Results that a subgroup makes at once.
+    /// Results that a subgroup makes at once: a multiple of those that the form reads at once.
     pub per_sub: usize,
     /// Invocations.
     pub threads: u32,
@@ -143,9 +143,13 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
         }
     }
     let matrix = |m: usize| ["a", "b"][m];
+    let once = matrices[0].at_once();
     for m in 0..matrices.len() {
         for r in 0..per_sub {
-            body += &format!("let {0}r{r} = ({base}min(at + {r}u, last)) * p.halves;\n", matrix(m));
+            if r.is_multiple_of(once) {
+                let name = format!("{}r{r}", matrix(m));
+                body += &matrices[m].row(&name, &format!("{base}min(at + {r}u, last)"));
+            }
             for t in 0..tile {
                 body += &format!("var {0}{r}_{t} = 0.0;\n", matrix(m));
             }
@@ -187,7 +191,7 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
     let biases = match g.choice {
         Choice::Sum { used, bias: true } => {
             let add = |i| format!("v = fma(shares[{i}], bias_of[starts[{i}] + n], v);\n");
-            format!("if n < stop {{\n{}}}\n", (0..used).map(add).collect::<String>())
+            format!("if place < stop {{\n{}}}\n", (0..used).map(add).collect::<String>())
         }
         _ => String::new(),
     };
@@ -195,10 +199,12 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
         Some(_) => format!("made[e % {tile}u * {per_group}u + n - group.x * {per_group}u] = "),
         None => String::from("_ = "),
     };
+    let result = matrices[0].result("place");
     body += &format!(
         "let t = {t};
-let n = at + e / {tile}u;
-{biases}if n < stop{bound} {{ {keep}finish(t, {offset}n, v); }}
+let place = at + e / {tile}u;
+let n = {result};
+{biases}if place < stop{bound} {{ {keep}finish(t, {offset}n, v); }}
 }}\n}}\n"
     );
     if let Some(round) = g.round {
@@ -268,6 +274,7 @@ workgroupBarrier();\n"
 /// Sums of all lanes.
 fn main_loop(g: &Gemv<'_>, tile: usize, matrices: &[Weights<'_>]) -> String {
     let matrix = |m: usize| ["a", "b"][m];
+    let once = matrices[0].at_once();
     let ahead = g.ahead;
     let sum = if let Choice::Sum { used, .. } = g.choice { Some(used) } else { None };
     // A sum goes through the rows of all experts as if they were one.
@@ -283,18 +290,20 @@ fn main_loop(g: &Gemv<'_>, tile: usize, matrices: &[Weights<'_>]) -> String {
         };
         let mut at = format!("h{u}");
         if sum.is_some() {
+            let by = if once == 1 { String::new() } else { format!(" / {once}u") };
             body += &format!(
                 "let slot{u} = h{u} / p.halves;
 let i{u} = h{u} - slot{u} * p.halves;
-let w{u} = starts[slot{u}] * p.halves + i{u};
+let w{u} = starts[slot{u}] * p.halves{by} + i{u};
 let share{u} = shares[slot{u}];\n"
             );
             at = format!("w{u}");
         }
         for (m, weights) in matrices.iter().enumerate() {
-            for r in 0..g.per_sub {
+            for r in (0..g.per_sub).step_by(once) {
                 let name = matrix(m);
-                body += &weights.load(&format!("{name}v{u}_{r}_"), &format!("{name}r{r} + {at}"));
+                let names: Vec<_> = (r..r + once).map(|r| format!("{name}v{u}_{r}_")).collect();
+                body += &weights.load(&names, &format!("{name}r{r}"), &at);
             }
         }
         for t in 0..tile {

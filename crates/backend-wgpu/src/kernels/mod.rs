@@ -22,4 +22,5 @@ pub mod rope;
 pub mod route;
 pub mod short_conv;
 pub mod slice;
+pub mod trellis;
 pub mod weights;

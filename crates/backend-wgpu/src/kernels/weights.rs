@@ -1,5 +1,6 @@
 //! Reading planes in WGSL: 16 numbers of a row at a time.
 
+use super::trellis;
 use crate::{
     form::{Codes, Form},
     shader::Source,
@@ -21,6 +22,10 @@ impl<'a> Weights<'a> {
         match form {
             Form::F32 => s.read(prefix, "vec4<f32>"),
             Form::F16 | Form::Bf16 => s.read(prefix, "vec4<u32>"),
+            Form::Trellis { bits, book } => {
+                s.read(prefix, trellis::element(*bits));
+                trellis::declare(s, *book);
+            }
             Form::Planes { codes, offsets, .. } => {
                 for (width, _) in form.planes() {
                     s.read(&format!("{prefix}_{width}"), plane_element(width));
@@ -48,31 +53,81 @@ impl<'a> Weights<'a> {
         matches!(self.form, Form::Planes { offsets: true, .. })
     }
 
-    /// Reads half `at` (an expression): for codes `{v}0` to `{v}3`, four bytes each, with scale `{v}s` and offset `{v}o`;
-    /// for floats `{v}0` to `{v}3`, four numbers each.
-    pub fn load(&self, v: &str, at: &str) -> String {
+    /// Results whose halves are read at once.
+    pub fn at_once(&self) -> usize {
+        self.form.at_once()
+    }
+
+    /// The result that is kept at place `n` (an expression).
+    pub fn result(&self, n: &str) -> String {
+        match self.form {
+            Form::Trellis { .. } => format!("(({n} & ~15u) | (({n} & 1u) << 3u) | ((({n}) >> 1u) & 7u))"),
+            _ => n.into(),
+        }
+    }
+
+    /// The place of result `n` (an expression).
+    pub fn place(&self, n: &str) -> String {
+        match self.form {
+            Form::Trellis { .. } => format!("(({n} & ~15u) | (({n} & 7u) << 1u) | ((({n}) >> 3u) & 1u))"),
+            _ => n.into(),
+        }
+    }
+
+    /// Statements that make `row` where the halves of the results from place `n` on begin (an expression).
+    pub fn row(&self, row: &str, n: &str) -> String {
+        match self.form {
+            Form::Trellis { .. } => format!(
+                "let {row}n = ({n}) >> 1u;
+let {row} = {row}n * p.halves;
+let {row}b = (({row}n & ~7u) | (({row}n + 7u) & 7u)) * p.halves;\n"
+            ),
+            _ => format!("let {row} = ({n}) * p.halves;\n"),
+        }
+    }
+
+    /// Reads half `h` (an expression) of each result from `row` on, as many as are read at once: for codes `{v}0` to
+    /// `{v}3`, four bytes each, with scale `{v}s` and offset `{v}o`; for floats `{v}0` to `{v}3`, four numbers each.
+    pub fn load(&self, vs: &[String], row: &str, h: &str) -> String {
+        let v = &vs[0];
         let words = self.words(v);
         let reads: String = words.iter().map(|(name, _, read)| format!("let {name} = {read};\n")).collect();
-        format!("let {v}at = {at};\n{reads}{}", self.unpack(v))
+        let before = self.before(row, h).map_or(String::new(), |at| format!("let {v}before = {at};\n"));
+        format!("let {v}at = {row} + {h};\n{before}{reads}{}", self.unpack(vs))
     }
 
     /// Declares variables for the words of a half, to be read by [`Self::fetch`] before they are needed.
     pub fn declare_words(&self, v: &str) -> String {
         let words: String =
             self.words(v).iter().map(|(name, ty, _)| format!("var {name}: {ty};\n")).collect();
-        format!("var {v}at = 0u;\n{words}")
+        format!("var {v}at = 0u;\nvar {v}before = 0u;\n{words}")
     }
 
-    /// Reads the words of half `at` into variables that were declared.
-    pub fn fetch(&self, v: &str, at: &str) -> String {
+    /// Reads the words of half `h` of results from `row` on into variables that were declared.
+    pub fn fetch(&self, v: &str, row: &str, h: &str) -> String {
         let reads: String =
             self.words(v).iter().map(|(name, _, read)| format!("{name} = {read};\n")).collect();
-        format!("{v}at = {at};\n{reads}")
+        let before = self.before(row, h).map_or(String::new(), |at| format!("{v}before = {at};\n"));
+        format!("{v}at = {row} + {h};\n{before}{reads}")
+    }
+
+    /// The unit of a trellis that ends with what a half begins with.
+    fn before(&self, row: &str, h: &str) -> Option<String> {
+        matches!(self.form, Form::Trellis { .. }).then(|| format!("{row}b + {h}"))
     }
 
     /// The words of half `{v}at`: name, type, expression.
     fn words(&self, v: &str) -> Vec<(String, &'static str, String)> {
         let w = self.prefix;
+        if let &Form::Trellis { bits, .. } = self.form {
+            let ((width, count), ty) = (trellis::reads(bits), trellis::element(bits));
+            let word = |i| (format!("{v}w{i}"), ty, format!("{w}[{v}at * {count}u + {i}u]"));
+            let mut words: Vec<_> = (0..count).map(word).collect();
+            let last = trellis::component(bits, width - 1);
+            let before = format!("{w}[{v}before * {count}u + {}u]{last}", count - 1);
+            words.push((format!("{v}wp"), "u32", before));
+            return words;
+        }
         let Form::Planes { group, .. } = self.form else {
             let (count, ty) = if *self.form == Form::F32 { (4, "vec4<f32>") } else { (2, "vec4<u32>") };
             let word = |i| (format!("{v}w{i}"), ty, format!("{w}[{v}at * {count}u + {i}u]"));
@@ -92,8 +147,16 @@ impl<'a> Weights<'a> {
     }
 
     /// What [`Self::load`] leaves, from words that were read.
-    pub fn unpack(&self, v: &str) -> String {
+    pub fn unpack(&self, vs: &[String]) -> String {
+        let v = vs[0].as_str();
         match self.form {
+            &Form::Trellis { bits, .. } => {
+                let numbers = |second: usize, j| {
+                    let four = trellis::four(bits, v, second == 1, j);
+                    format!("let {}{j} = {four};\n", vs[second])
+                };
+                (0..8).map(|i| numbers(i / 4, i % 4)).collect()
+            }
             Form::F32 => (0..4).map(|j| format!("let {v}{j} = {v}w{j};\n")).collect(),
             Form::F16 => pairs(v, |x| format!("unpack2x16float({x})")),
             Form::Bf16 => pairs(v, |x| format!("bitcast<vec2<f32>>(vec2({x} << 16u, {x} & 0xffff0000u))")),
@@ -132,13 +195,15 @@ impl<'a> Weights<'a> {
         text
     }
 
-    /// Four codes of `{v}{j}` as floats, without scale and zero.
+    /// Four codes of `{v}{j}` as floats, without scale and zero. Drivers take a number to half precision and back for
+    /// nothing, unless they are told so.
     pub fn numbers(&self, v: &str, j: usize) -> String {
         match self.form {
             Form::Planes { codes: Codes::Signed | Codes::Table(_), .. } => {
                 format!("vec4<f32>(unpack4xI8({v}{j}))")
             }
             Form::Planes { .. } => format!("vec4<f32>(unpack4xU8({v}{j}))"),
+            Form::Trellis { .. } => format!("quantizeToF16({v}{j})"),
             _ => format!("{v}{j}"),
         }
     }

@@ -143,9 +143,9 @@ pub struct Embed {
 impl Twin for Embed {
     fn case(&self, shader: &Shader) -> Case {
         let mut c = Case::default();
-        let (count, first) = (5, 3usize);
+        let [count, first] = [5, 3usize].map(|n| n.next_multiple_of(self.form.together()));
         let (len, whole) = (LEN, halves(LEN) * 16);
-        let table = Matrix::new(&self.form, count * halves(LEN), &mut Seeded::new(7));
+        let table = Matrix::new(&self.form, count, halves(LEN), &mut Seeded::new(7));
         // The last row's token is in another part of the table.
         let tokens = [first + 4, first, 1];
         let step = tokens.iter().flat_map(|&t| [t as u32, 9, 0, 0]).collect();

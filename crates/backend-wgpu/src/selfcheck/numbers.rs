@@ -6,6 +6,7 @@ use crate::{
 };
 use half::{bf16, f16};
 use nibble_graph::{Activation, Route, Scoring};
+use nibble_quant::exl3::{self, Codebook};
 
 /// The same numbers on every machine.
 pub struct Seeded(u64);
@@ -46,9 +47,13 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// `halves` halves of 16 numbers.
-    pub fn new(form: &Form, halves: usize, r: &mut Seeded) -> Self {
+    /// So many rows of `row_halves` halves of 16 numbers.
+    pub fn new(form: &Form, rows: usize, row_halves: usize, r: &mut Seeded) -> Self {
+        let halves = rows * row_halves;
         let words = form.words(halves);
+        if let Form::Trellis { bits, book } = form {
+            return Self::trellis((*bits as usize, *book), rows, row_halves, r);
+        }
         let Form::Planes { bits, codes, group, offsets } = form else {
             let numbers = r.numbers(halves * 16);
             let pair = |to: fn(f64) -> u16| -> Vec<u32> {
@@ -108,6 +113,26 @@ impl Matrix {
             planes.push(halves_of(&lows));
         }
         Self { planes, factor, numbers }
+    }
+
+    /// Tiles of random bits, unit after unit along two rows each.
+    fn trellis((bits, book): (usize, Codebook), rows: usize, pieces: usize, r: &mut Seeded) -> Self {
+        let words: Vec<u32> = (0..rows * pieces * bits / 2).map(|_| r.word()).collect();
+        // Bit `at` of the string of a tile.
+        let bit = |tile: usize, piece: usize, at: usize| {
+            let unit = (tile * 8 + at / (32 * bits)) * pieces + piece;
+            words[unit * bits + at % (32 * bits) / 32] >> (31 - at % 32) & 1
+        };
+        let number = |row: usize, k: usize| {
+            let j = (0..16).find(|&j| exl3::input(j) == k % 16).expect("a number for every input");
+            let end = (exl3::element(row % 16, j) + 1) * bits + 256 * bits;
+            let state =
+                (0..16).fold(0, |state, i| state << 1 | bit(row / 16, k / 16, (end - 16 + i) % (256 * bits)));
+            book.value(state as u16).to_f64()
+        };
+        let numbers = (0..rows).flat_map(|row| (0..pieces * 16).map(move |k| (row, k)));
+        let numbers = numbers.map(|(row, k)| number(row, k)).collect();
+        Self { planes: vec![words], factor: 1.0, numbers }
     }
 }
 

@@ -158,6 +158,7 @@ impl Twin for Product {
             Some(_) => self.tile[1] + 32,
             None => (self.tile[1] + 3).max(6 * self.products.len()),
         };
+        let each = each.next_multiple_of(self.form.together());
         let experts = match (self.choice, &self.choose) {
             (Choice::All, _) => 1,
             (_, None) => EXPERTS,
@@ -165,10 +166,11 @@ impl Twin for Product {
             _ => used + 2,
         };
         // Some results belong to another part of the matrix, before this one.
-        let skipped = if self.choice == Choice::All && self.round.is_none() { 5 } else { 0 };
+        let skipped: usize = if self.choice == Choice::All && self.round.is_none() { 5 } else { 0 };
+        let skipped = skipped.next_multiple_of(self.form.together());
         let n = each * experts;
         let matrices: Vec<_> = (0..1 + usize::from(self.gate.is_some()))
-            .map(|_| Matrix::new(&self.form, n * self.halves, r))
+            .map(|_| Matrix::new(&self.form, n, self.halves, r))
             .collect();
         for matrix in &matrices {
             buffers.extend(matrix.planes.iter().map(|words| case.add(words.clone())));

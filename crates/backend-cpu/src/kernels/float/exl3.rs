@@ -12,7 +12,7 @@ use crate::kernels::Isa;
 use crate::kernels::avx512::vbmi::permute;
 use crate::kernels::matmul::Job;
 use nibble_quant::Codec;
-use nibble_quant::exl3::{Codebook, EXL3, Exl3, input};
+use nibble_quant::exl3::{Codebook, Exl3, input};
 use std::arch::x86_64::*;
 
 /// Bytes that are loaded for a block.
@@ -24,11 +24,6 @@ pub struct Trellis {
     codec: &'static Exl3,
     /// Whether to compute in half precision.
     halves: bool,
-}
-
-/// The codec as one of the family, if it is one.
-pub fn codec(codec: &dyn Codec) -> Option<&'static Exl3> {
-    EXL3.iter().find(|own| own.spec().name == codec.spec().name)
 }
 
 /// Where the states of a block lie.
@@ -59,7 +54,7 @@ impl Trellis {
     /// The kernels for a codec, where there are some.
     pub fn of(isa: Isa, codec: &dyn Codec) -> Option<Self> {
         let Isa::Avx512(proof) = isa else { return None };
-        let codec = self::codec(codec).filter(|_| proof.has_vbmi())?;
+        let codec = Exl3::of(codec).filter(|_| proof.has_vbmi())?;
         Some(Self { codec, halves: proof.has_fp16() })
     }
 
