@@ -63,6 +63,15 @@ impl Error {
         Self { kind, remedy: None, message: message.into(), source: None }
     }
 
+    /// A failure in words, and the error behind it.
+    pub fn caused(
+        kind: Kind,
+        message: impl Into<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self { source: Some(Box::new(source)), ..Self::new(kind, message) }
+    }
+
     /// The failure with what can be done about it.
     pub fn with(self, remedy: Remedy) -> Self {
         Self { remedy: Some(remedy), ..self }
@@ -74,7 +83,7 @@ impl Error {
     }
 
     fn of(kind: Kind, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { kind, remedy: None, message: source.to_string(), source: Some(Box::new(source)) }
+        Self::caused(kind, source.to_string(), source)
     }
 }
 

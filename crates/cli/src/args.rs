@@ -470,6 +470,9 @@ pub struct BenchArgs {
     /// Further arguments for one of them; may be repeated
     #[arg(long, value_name = "PEER=FLAGS", requires = "against", allow_hyphen_values = true)]
     pub against_flags: Vec<String>,
+    /// Stop a take of theirs, with its load, after so many seconds
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub against_limit: u64,
     /// One JSON object
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,

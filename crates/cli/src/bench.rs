@@ -6,7 +6,10 @@ use crate::{
 };
 use nibble_api::{Error, Kind, Model};
 use nibble_measure::{Bench, Contender, DeviceLimits, Lists, PEERS, Progress, peer};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let open = || match &args.model {
@@ -39,6 +42,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         warmup: args.warmup,
         cold: args.cold,
         against: contenders(args)?,
+        against_limit: Duration::from_secs(args.against_limit),
         command: command(),
         cache: cache::dir().map(|dir| dir.join("hashes.json")),
     };

@@ -42,12 +42,17 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if terminal::reader_left(&error) => ExitCode::from(READER_LEFT),
         Err(error) => {
             terminal::failure(&error);
             ExitCode::from(exit_code(&error))
         }
     }
 }
+
+/// What a shell reports of a program that writes to a closed pipe: 128 and the number of the signal that ends it, SIGPIPE.
+/// This one ignores the signal, so as to leave its files in order.
+const READER_LEFT: u8 = 128 + 13;
 
 /// 2 usage, 3 cannot be loaded, 4 does not fit, 5 failed while running.
 fn exit_code(error: &Error) -> u8 {

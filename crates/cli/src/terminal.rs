@@ -66,7 +66,13 @@ pub fn say(text: impl Display) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     write!(out, "{text}")
         .and_then(|()| out.flush())
-        .map_err(|e| Error::new(Kind::Run, format!("standard output: cannot be written: {e}")))
+        .map_err(|e| Error::caused(Kind::Run, format!("standard output: cannot be written: {e}"), e))
+}
+
+/// Whether an error says only that nobody reads the output any more, as `head` does when it has its lines.
+pub fn reader_left(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// A bar that is drawn on terminals alone.

@@ -165,6 +165,20 @@ fn no_ratio_at_all_is_a_failure_that_costs_no_figure() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no row could be compared"));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_peer_that_does_not_end_is_stopped_and_named() {
+    let scratch = TempDir::new("bench-endless");
+    let model = nibble_testkit::workspace_root().join("assets/story.gguf");
+    let program = stand_in(&scratch, "#!/bin/sh\ncase $1 in --*) exit 0;; esac\nexec sleep 600\n");
+    let peer = format!("llama.cpp={}", program.display());
+    let args = [text(&model), "-p", "4", "-g", "0", "-r", "1", "--threads", "1", "--against", &peer];
+    let output = bench(&[&args[..], &["--against-limit", "1"]].concat());
+    assert_eq!(output.status.code(), Some(5));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("llama.cpp not measured") && said.contains("not done after 1 s"), "{said}");
+}
+
 /// A stand-in that answers as `llama-bench` does, so that the ratio is known to be made pair by pair.
 #[cfg(unix)]
 #[test]

@@ -17,7 +17,7 @@ use crate::{
 use nibble_api::{Activations, Backend, Engine, Error, Kind, Model, Options};
 use std::{
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What to measure and how.
@@ -36,6 +36,8 @@ pub struct Bench<'a> {
     pub cold: bool,
     /// Others to measure in turns.
     pub against: Vec<Contender>,
+    /// The longest that one of their takes may last, its load included.
+    pub against_limit: Duration,
     /// The command that asked, for the report.
     pub command: String,
     /// Where hashes of files are remembered.
@@ -169,6 +171,7 @@ impl Bench<'_> {
                 chunk: self.options.prefill_chunk.unwrap_or(512),
                 warmup: self.warmup > 0,
                 flags: contender.flags.clone(),
+                limit: self.against_limit,
             };
             let name = contender.peer.name();
             let located = match model.checkpoint.files.is_empty() {

@@ -13,8 +13,12 @@ mod python;
 use crate::case::Case;
 use nibble_api::KvType;
 use std::{
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Every peer.
@@ -59,6 +63,8 @@ pub struct Setup {
     pub warmup: bool,
     /// Further arguments for the peer.
     pub flags: Vec<String>,
+    /// The longest that a take may last, its load included.
+    pub limit: Duration,
 }
 
 /// What a peer measured.
@@ -81,24 +87,64 @@ struct Printed {
     stderr: String,
 }
 
-/// Runs a program to its end.
-fn output(mut command: Command) -> Result<Printed, String> {
+/// How long a program may take to say what it is; a Python that imports a framework for the first time needs half a minute.
+const ANSWER: Duration = Duration::from_secs(120);
+
+/// How often it is looked whether a program has ended.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Runs a program to its end; it must succeed.
+fn output(command: Command, limit: Duration) -> Result<Printed, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let out = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: cannot be started: {e}"))?;
-    let [stdout, stderr] =
-        [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    if out.status.success() {
-        return Ok(Printed { stdout, stderr });
+    let (status, printed) = run(command, limit)?;
+    if status.success() {
+        return Ok(printed);
     }
-    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    Err(format!("{name}: {}: {}", out.status, last.trim()))
+    let last = printed.stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    Err(format!("{name}: {status}: {}", last.trim()))
 }
 
-/// Whether a program can be started; its words and its exit status do not matter.
+/// Whether a program can be started and ends; its words and its exit status do not matter.
 fn starts(program: &Path, arg: &str) -> bool {
     let mut command = Command::new(program);
-    command.arg(arg).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok()
+    command.arg(arg);
+    run(command, ANSWER).is_ok()
+}
+
+/// Runs a program until it ends, or stops it when `limit` is over; programs that it started in turn are left alone.
+fn run(mut command: Command, limit: Duration) -> Result<(ExitStatus, Printed), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(|e| format!("{name}: cannot be started: {e}"))?;
+    // Read beside it, as it waits when nobody does.
+    let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
+    let left = || limit.saturating_sub(start.elapsed());
+    let mut status = child.try_wait();
+    while matches!(status, Ok(None)) && !left().is_zero() {
+        thread::sleep(POLL);
+        status = child.try_wait();
+    }
+    let status = status.map_err(|e| format!("{name}: {e}"))?;
+    let text = |printed: Receiver<String>| printed.recv_timeout(left().max(POLL)).ok();
+    if let (Some(status), Some(stdout), Some(stderr)) = (status, text(stdout), text(stderr)) {
+        return Ok((status, Printed { stdout, stderr }));
+    }
+    let _ = child.kill(); // fails if it has ended
+    let _ = child.wait();
+    Err(format!("{name}: stopped, as it was not done after {} s", limit.as_secs_f64()))
+}
+
+/// All that comes from a stream, once it ends.
+fn read(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is what there is; nobody may wait for it any more.
+        let _ = stream.map(|mut stream| stream.read_to_end(&mut bytes));
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receiver
 }
 
 #[cfg(test)]
@@ -114,6 +160,7 @@ mod tests {
             chunk: 512,
             warmup: false,
             flags: vec![],
+            limit: Duration::from_secs(1),
         };
         for each in PEERS {
             assert!(std::ptr::addr_eq(peer(each.name()).unwrap(), *each), "{}", each.name());
@@ -121,5 +168,27 @@ mod tests {
             assert!(why.contains("/nowhere/at/all") || why.contains("model.gguf"), "{why}");
         }
         assert!(peer("abacus").is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_that_does_not_end_is_stopped() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let limit = Duration::from_millis(200);
+        // The second ends, but something that it started holds its streams open.
+        for script in ["exec sleep 600", "sleep 30 & exit 0"] {
+            let start = Instant::now();
+            let why = run(shell(script), limit).map(|_| ()).unwrap_err();
+            assert_eq!(why, "sh: stopped, as it was not done after 0.2 s");
+            assert!(start.elapsed() >= limit);
+        }
+        // More than a pipe holds, on both streams.
+        let much = "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; exit 3";
+        let (status, printed) = run(shell(much), Duration::from_secs(60)).unwrap();
+        assert_eq!((status.code(), printed.stdout.len(), printed.stderr.len()), (Some(3), 300_000, 300_000));
     }
 }

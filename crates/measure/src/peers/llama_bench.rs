@@ -1,6 +1,6 @@
 //! The family of `llama-bench`: one sequence by `llama-bench`, several by `llama-batched-bench` beside it.
 
-use super::{Setup, Taken, output, starts};
+use super::{ANSWER, Setup, Taken, output, starts};
 use crate::case::{Case, Task};
 use serde_json::Value;
 use std::{
@@ -32,7 +32,7 @@ pub fn locate(given: Option<&Path>) -> Result<PathBuf, String> {
 pub fn version(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("--version");
-    let printed = output(command).ok()?;
+    let printed = output(command, ANSWER).ok()?;
     let mut lines = printed.stdout.lines().chain(printed.stderr.lines());
     lines.find_map(|line| line.strip_prefix("version: ")).map(|version| version.trim().to_owned())
 }
@@ -106,7 +106,7 @@ fn single(program: &Path, case: &Case, setup: &Setup, dialect: &Dialect) -> Resu
     if !setup.warmup {
         command.args(dialect.no_warmup);
     }
-    single_result(&output(command)?.stdout, case.tokens, row.result, &setup.model)
+    single_result(&output(command, setup.limit)?.stdout, case.tokens, row.result, &setup.model)
 }
 
 /// The figure in a JSON list with one entry, which must be of the row and the file that were asked for.
@@ -162,7 +162,7 @@ fn batched_once(
     command.args(["-npp", &prompt.to_string(), "-ntg", &case.tokens.to_string()]);
     command.args(["-npl", &case.batch.to_string(), "-c", &context.to_string()]);
     // Where the table goes differs within the family.
-    let printed = output(command)?;
+    let printed = output(command, setup.limit)?;
     Ok(batched_result(&(printed.stdout + "\n" + &printed.stderr), [prompt, case.tokens, case.batch]))
 }
 

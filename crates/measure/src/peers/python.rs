@@ -1,6 +1,6 @@
 //! Peers that are Python packages: a script of ours measures a row in their Python and prints one JSON object.
 
-use super::{Setup, Taken, output};
+use super::{ANSWER, Setup, Taken, output};
 use crate::case::{Case, Task};
 use std::{
     path::{Path, PathBuf},
@@ -25,7 +25,7 @@ impl Package {
         let python = given.unwrap_or(Path::new("python3"));
         let mut command = Command::new(python);
         command.args(["-c", &format!("import {}", self.module)]);
-        output(command)
+        output(command, ANSWER)
             .map_err(|why| format!("no Python with {}: {why}; name one with =PYTHON", self.name))?;
         Ok(python.to_owned())
     }
@@ -47,7 +47,7 @@ impl Package {
         command.args(["-c", self.script]).arg(&setup.model).arg(task);
         let numbers = [case.tokens, case.depth, case.batch, usize::from(setup.warmup), setup.threads];
         command.args(numbers.map(|n| n.to_string())).args(&setup.flags);
-        let text = output(command)?.stdout;
+        let text = output(command, setup.limit)?.stdout;
         let last = text.lines().last().unwrap_or_default();
         let value: serde_json::Value =
             serde_json::from_str(last).map_err(|e| format!("{name}: expected JSON on stdout: {e}"))?;
