@@ -5,7 +5,7 @@
 use crate::shader::Source;
 use nibble_quant::exl3::{Codebook, input};
 
-/// Declares the function from states to numbers that are yet to be rounded.
+/// Declares the function from states to numbers that are yet to be rounded, and the one that rounds them.
 pub fn declare(s: &mut Source, book: Codebook) {
     // Two halves in each word.
     let halves = "let m = (x & vec4<u32>(0x8fff8fffu)) ^ vec4<u32>(0x3b603b60u);
@@ -29,6 +29,14 @@ return fma(sums, vec4<f32>({:?}), vec4<f32>({:?}));",
             )
         }
     };
+    // Drivers leave out a mere conversion there and back. Numbers are 0 or normal in half precision.
+    s.item(
+        "fn in_half(x: vec4<f32>) -> vec4<f32> {
+let u = bitcast<vec4<u32>>(x);
+let even = (u >> vec4<u32>(13u)) & vec4<u32>(1u);
+return bitcast<vec4<f32>>((u + vec4<u32>(0xfffu) + even) & vec4<u32>(0xffffe000u));
+}",
+    );
     s.item(&format!("fn numbers_of(states: vec4<u32>) -> vec4<f32> {{\n{body}\n}}"));
 }
 

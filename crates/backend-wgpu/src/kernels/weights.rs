@@ -195,15 +195,14 @@ let {row}b = (({row}n & ~7u) | (({row}n + 7u) & 7u)) * p.halves;\n"
         text
     }
 
-    /// Four codes of `{v}{j}` as floats, without scale and zero. Drivers take a number to half precision and back for
-    /// nothing, unless they are told so.
+    /// Four codes of `{v}{j}` as floats, without scale and zero.
     pub fn numbers(&self, v: &str, j: usize) -> String {
         match self.form {
             Form::Planes { codes: Codes::Signed | Codes::Table(_), .. } => {
                 format!("vec4<f32>(unpack4xI8({v}{j}))")
             }
             Form::Planes { .. } => format!("vec4<f32>(unpack4xU8({v}{j}))"),
-            Form::Trellis { .. } => format!("quantizeToF16({v}{j})"),
+            Form::Trellis { .. } => format!("in_half({v}{j})"),
             _ => format!("{v}{j}"),
         }
     }
