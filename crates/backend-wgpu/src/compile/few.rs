@@ -40,9 +40,14 @@ pub(super) struct Few<'a> {
     pub(super) late: Option<Late>,
 }
 
-/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead, by rows of the input.
-fn sizes(tile: usize, gate: bool, round: bool) -> (usize, usize) {
+/// Results from which on there are workgroups enough for subgroups that make several.
+const MANY: usize = 1 << 15;
+
+/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead, by rows of the input; whether it is
+/// codes for few results.
+fn sizes(tile: usize, gate: bool, round: bool, small: bool) -> (usize, usize) {
     match (tile, gate, round) {
+        (1, false, false) if small => (1, 2),
         (1, false, false) => (2, 4),
         (1, false, true) => (1, 4),
         (1, true, _) => (2, 2),
@@ -54,9 +59,9 @@ fn sizes(tile: usize, gate: bool, round: bool) -> (usize, usize) {
 }
 
 /// Rows that a kernel takes at once and its sizes, the fastest first: what is tried until one is right.
-fn candidates(tile: usize, gate: bool, round: bool) -> Vec<(usize, usize, usize)> {
+fn candidates(tile: usize, sizes: impl Fn(usize) -> (usize, usize)) -> Vec<(usize, usize, usize)> {
     let sized = |tile| {
-        let (per_sub, ahead) = sizes(tile, gate, round);
+        let (per_sub, ahead) = sizes(tile);
         (tile, per_sub, ahead)
     };
     vec![sized(tile), (tile, 1, 1), sized(1), (1, 1, 1)]
@@ -78,6 +83,12 @@ impl Few<'_> {
         key
     }
 
+    /// [`sizes`] for `tile` rows; `few`: those whose results are rounded.
+    fn sizes(&self, b: &Builder<'_>, few: bool, tile: usize) -> (usize, usize) {
+        let small = self.codes && b.tape.matrices[self.first].parts[0].len() < MANY;
+        sizes(tile, self.second.is_some(), few && self.round.is_some(), small)
+    }
+
     /// A kernel of that size, the results that a workgroup of it makes, and the rows it takes.
     fn kernel(
         &self,
@@ -90,7 +101,11 @@ impl Few<'_> {
         let per_sub = per_sub.next_multiple_of(self.form.at_once());
         let links: Vec<Vec<Link>> = self.ends.iter().map(|e| e.0.clone()).collect();
         let lanes = b.options.caps.subgroup;
-        let threads = if round.is_some() { lanes[0] * (BLOCK / per_sub) as u32 } else { 128 };
+        let threads = match (round, tile, per_sub) {
+            (Some(_), ..) => lanes[0] * (BLOCK / per_sub) as u32,
+            (None, 1, 1) if self.codes => 256,
+            _ => 128,
+        };
         let subs = (threads / lanes[0]).clamp(1, 16) as usize;
         let k = self.input.2;
         let pieces = match self.choice {
@@ -128,7 +143,7 @@ impl Few<'_> {
         let right = |sizes| Some(self.kernel(b, few, sizes)).filter(|made| !b.is_wrong(&made.0));
         let tuned = b.options.tuned.get(&self.key(b, tile)).copied();
         let best = forced.or(tuned).map(|[per_sub, ahead]| (tile, per_sub, ahead));
-        let plainer = candidates(tile, self.second.is_some(), round.is_some());
+        let plainer = candidates(tile, |tile| self.sizes(b, few, tile));
         let mut sizes = best.into_iter().chain(plainer);
         let (shader, per_group, tile) = match forced {
             Some(_) => self.kernel(b, few, sizes.next().expect("a way")),
@@ -192,7 +207,7 @@ impl Few<'_> {
             return;
         }
         let gate = self.second.is_some();
-        let (per_sub, ahead) = sizes(tile, gate, self.round.is_some());
+        let (per_sub, ahead) = self.sizes(b, true, tile);
         let call = |way| (way, self.calls(b, tile, Held::CodesFew, Some(way)).swap_remove(0));
         let ways = tune::ways([per_sub, ahead], tile, gate).into_iter().map(call).collect();
         let planes = b.tape.matrices[self.first].planes[0].iter();
