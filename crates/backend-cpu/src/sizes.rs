@@ -4,7 +4,7 @@ use crate::{
     attention::{Shape, Tile},
     experts::Assignment,
     gated_delta,
-    kernels::{Activations, Isa, Scratch},
+    kernels::{Activations, Isa, PANEL_ROWS, PANELS_FROM, Scratch},
     kv::KvLayout,
     layout::place,
     program::{Buf, ByForm, Form, Program, Task},
@@ -196,7 +196,10 @@ fn input_shapes(program: &Program, limits: &Limits) -> Result<ByForm<(usize, usi
     for placed in &program.tasks {
         let mut note = |form: Form, rows: usize, row_len: usize| {
             let most = most[form as usize].entry(row_len).or_default();
-            *most = (*most).max(form.rows(rows));
+            let rows = form.rows(rows);
+            // Whole panels, where there can be any.
+            let rows = if rows < PANELS_FROM { rows } else { rows.next_multiple_of(PANEL_ROWS) };
+            *most = (*most).max(rows);
         };
         match &placed.task {
             Task::Fill { x, parts, form } => {

@@ -89,7 +89,7 @@ pub struct Forms {
     pub codes: bool,
     /// The numbers as they are, for float codecs and for exact work.
     pub floats: bool,
-    /// Eight-bit codes by panels besides: only together with `codes`.
+    /// Eight-bit codes by panels besides, where there are rows enough: only together with `codes`.
     pub panels: bool,
 }
 
@@ -147,6 +147,9 @@ pub struct Lanes<'a> {
 /// Rows in a [`Panel`].
 pub const PANEL_ROWS: usize = 16;
 
+/// Rows from which on panels are made: kernels for fewer do not read them.
+pub const PANELS_FROM: usize = 2 * PANEL_ROWS + 1;
+
 /// The codes of one group of 32 of one row.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
@@ -184,6 +187,7 @@ pub struct Activations {
     panel_scales: Shared<f32>,
     panel_sums: Shared<f32>,
     forms: Forms,
+    in_panels: bool,
     rows: usize,
     row_len: usize,
 }
@@ -252,7 +256,8 @@ impl Activations {
     /// A buffer for `rows` rows of up to `row_len` numbers in `forms`.
     pub fn new(rows: usize, row_len: usize, forms: Forms) -> Self {
         let (coded, strides) = (if forms.codes { rows } else { 0 }, Strides::of(row_len));
-        let panels = if forms.panels { panel_groups(rows, row_len) } else { 0 };
+        let in_panels = forms.panels && rows >= PANELS_FROM;
+        let panels = if in_panels { panel_groups(rows, row_len) } else { 0 };
         Self {
             lines: Shared::new(coded * strides.lines, Line([0; 64])),
             coarse: Shared::new(coded * chunks(row_len), Coarse::default()),
@@ -264,6 +269,7 @@ impl Activations {
             panel_scales: Shared::new(panels, 0.0),
             panel_sums: Shared::new(panels, 0.0),
             forms,
+            in_panels,
             rows,
             row_len,
         }
@@ -278,7 +284,7 @@ impl Activations {
         let floats = row_len * size_of::<f32>();
         let panels = panel_groups(rows, row_len) * (size_of::<GroupCodes>() + 2 * size_of::<f32>());
         rows * (if forms.codes { codes } else { 0 } + if forms.floats { floats } else { 0 })
-            + if forms.panels { panels } else { 0 }
+            + if forms.panels && rows >= PANELS_FROM { panels } else { 0 }
     }
 
     /// Uses the buffer for rows of another length from now on; what it holds is lost.
@@ -291,11 +297,13 @@ impl Activations {
             && rows * strides.sides <= self.coarse_lanes.0.len()
             && rows * chunks(row_len) <= self.coarse.0.len();
         let floats = rows * row_len <= self.floats.0.len();
-        let panels = panel_groups(rows, row_len) <= self.panel_codes.0.len();
-        let fit =
-            (coded || !self.forms.codes) && (floats || !self.forms.floats) && (panels || !self.forms.panels);
+        let fit = (coded || !self.forms.codes) && (floats || !self.forms.floats);
         assert!(fit, "{rows} rows of {row_len} numbers do not fit");
         (self.rows, self.row_len) = (rows, row_len);
+        // Kernels do without them, with the same results.
+        self.in_panels = self.forms.panels
+            && rows >= PANELS_FROM
+            && panel_groups(rows, row_len) <= self.panel_codes.0.len();
     }
 
     /// Rows there are.
@@ -348,13 +356,18 @@ impl Activations {
         }
     }
 
+    /// Whether rows lie in panels now.
+    pub fn in_panels(&self) -> bool {
+        self.in_panels
+    }
+
     /// The panel that has rows `16 * i` and following; what it has past the last row means nothing.
     ///
     /// # Panics
-    /// If no panels are kept.
+    /// If rows do not lie in panels.
     #[inline]
     pub fn panel(&self, i: usize) -> Panel<'_> {
-        assert!(self.forms.panels && i * PANEL_ROWS < self.rows, "panel {i} of {} rows", self.rows);
+        assert!(self.in_panels && i * PANEL_ROWS < self.rows, "panel {i} of {} rows", self.rows);
         let len = panel_groups(PANEL_ROWS, self.row_len);
         Panel {
             codes: self.panel_codes.row(i, len, len),
@@ -401,12 +414,12 @@ impl Activations {
         }
     }
 
-    /// Copies the codes of a row to its panel, if panels are kept.
+    /// Copies the codes of a row to its panel, if rows lie in panels.
     ///
     /// # Safety
     /// Until it returns, no other thread may set this row or read its panel.
     unsafe fn set_in_panel(&self, row: usize) {
-        if !self.forms.panels {
+        if !self.in_panels {
             return;
         }
         let (chunks, Lanes { lines, sides }) = (chunks(self.row_len), self.lanes::<false>(row));
@@ -568,6 +581,22 @@ mod tests {
         let mut a = Activations::new(1, x.len(), Forms::ALL);
         a.fill(isa, 0, x);
         a
+    }
+
+    #[test]
+    fn rows_lie_in_panels_where_they_are_many_and_fit() {
+        let mut a = Activations::new(40, 512, Forms::PANELS);
+        assert!(a.in_panels());
+        // One row takes sixteen in a panel, which a few wide ones have no room for.
+        for (rows, row_len, panels) in
+            [(1, 20 * 512, false), (33, 512, true), (32, 512, false), (60, 256, true)]
+        {
+            a.reshape(rows, row_len);
+            assert_eq!(a.in_panels(), panels, "{rows} rows of {row_len}");
+            a.fill(Isa::Scalar, rows - 1, &vec![1.0; row_len]);
+            assert_eq!(a.row(rows - 1).code(row_len - 1), 127);
+        }
+        assert!(!Activations::new(1, 512, Forms::PANELS).in_panels());
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl<'a> Input<'a> {
 
     /// The panels that they lie in, and which rows of these they are; rows that were picked lie in none.
     pub fn panels(&self) -> Option<Range<usize>> {
-        let kept = self.activations.forms().panels && self.picked.is_none();
+        let kept = self.activations.in_panels() && self.picked.is_none();
         kept.then_some(self.first..self.first + self.count)
     }
 

@@ -41,7 +41,7 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
-pub use activations::{Activations, Forms};
+pub use activations::{Activations, Forms, PANEL_ROWS, PANELS_FROM};
 pub use isa::{Avx2, Avx512, Isa, Neon, NeonI8mm};
 pub use matmul::{Input, Kernel, Matrix, Output, Scratch, TILE_ROWS, own_kernels};
 

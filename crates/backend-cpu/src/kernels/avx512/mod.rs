@@ -103,7 +103,7 @@ pub use grouped::{PLAIN as GROUPED, SPREAD as VBMI_GROUPED};
 const BATCH: usize = 4;
 
 /// Rows of activations from which on it pays to have a whole tile.
-pub const MANY: usize = 33;
+pub const MANY: usize = super::activations::PANELS_FROM;
 
 /// 256 numbers of two rows, `a` and `b`.
 ///
