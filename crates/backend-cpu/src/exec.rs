@@ -428,7 +428,7 @@ impl<'a> Exec<'a> {
                             // SAFETY: these columns belong to this chunk.
                             let y = unsafe { view.output(to, form.rows(rows), product.columns) };
                             m.kernel.run(weight, columns.clone(), x, y, scratch);
-                            if form == Form::Pairs {
+                            if form.is_pairs() {
                                 for row in 0..rows {
                                     // SAFETY: as above.
                                     unsafe { view.add_rest(to, product.columns, row, rows, &columns) };
@@ -476,15 +476,15 @@ impl<'a> Exec<'a> {
                                     row_len: m.data.shape().row_len(),
                                 };
                                 let input = &inputs[form as usize];
-                                let x = match form {
-                                    Form::Codes | Form::Floats => Input::picked(input, in_rows),
-                                    Form::Pairs => Input::picked_pairs(input, in_rows),
+                                let x = match form.is_pairs() {
+                                    false => Input::picked(input, in_rows),
+                                    true => Input::picked_pairs(input, in_rows),
                                 };
                                 let all = rows * used;
                                 // SAFETY: these columns of these slots belong to this chunk.
                                 let y = unsafe { view.output(to, form.rows(all), product.columns) };
                                 m.kernel.run(weight, columns.clone(), x, y.scattered(slots), scratch);
-                                if form == Form::Pairs {
+                                if form.is_pairs() {
                                     for &slot in slots {
                                         let row = slot as usize;
                                         // SAFETY: as above.
@@ -633,9 +633,9 @@ impl<'a> Exec<'a> {
 unsafe fn fill_row(input: &Activations, form: Form, isa: Isa, row: usize, x: &[f32]) {
     // SAFETY: passed on; a row's second half is filled with it.
     unsafe {
-        match form {
-            Form::Codes | Form::Floats => input.fill_shared(isa, row, x),
-            Form::Pairs => input.fill_pair(isa, row, input.rows() / 2 + row, x),
+        match form.is_pairs() {
+            false => input.fill_shared(isa, row, x),
+            true => input.fill_pair(isa, row, input.rows() / 2 + row, x),
         }
     }
 }

@@ -289,6 +289,9 @@ impl<'a> Builder<'a> {
     fn form(&self, node: usize, matrix: usize) -> Form {
         match self.program.matrices[matrix].kernel.forms() {
             Forms::FLOATS => Form::Floats,
+            Forms::WIDE if self.options.activations == Activations::I16 => Form::WidePairs,
+            // Twelve bits are enough for keys and values too.
+            Forms::WIDE => Form::Wide,
             _ if self.kept[node] || self.options.activations == Activations::I16 => Form::Pairs,
             _ => Form::Codes,
         }
@@ -436,7 +439,7 @@ impl<'a> Builder<'a> {
             let form = self.form(member.0 as usize, matrix);
             forms[form as usize] = true;
             let to = self.fresh(member);
-            self.program.bufs[to.0].pairs = form == Form::Pairs;
+            self.program.bufs[to.0].pairs = form.is_pairs();
             let dims = self.graph.weight(weight).data.shape();
             let columns = dims.dims()[dims.dims().len() - 2];
             products.push(Product { columns, actions: vec![Action::Multiply { matrix, form, to }] });

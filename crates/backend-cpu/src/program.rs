@@ -24,7 +24,7 @@ pub struct BufInfo {
     pub first: usize,
     /// The last one; `usize::MAX` for outputs.
     pub last: usize,
-    /// Whether there are twice as many rows while products of [`Form::Pairs`] are added up.
+    /// Whether there are twice as many rows while products of two rows each ([`Form::is_pairs`]) are added up.
     pub pairs: bool,
 }
 
@@ -46,6 +46,10 @@ pub enum Form {
     Floats = 1,
     /// Eight-bit codes of all rows, then those of what the first lose: results are sums of two rows.
     Pairs = 2,
+    /// Twelve-bit codes, for trellises.
+    Wide = 3,
+    /// The same of all rows, then of what the first lose.
+    WidePairs = 4,
 }
 
 /// Something for each form.
@@ -53,12 +57,13 @@ pub type ByForm<T> = [T; Form::ALL.len()];
 
 impl Form {
     /// All of them, in order.
-    pub const ALL: [Self; 3] = [Self::Codes, Self::Floats, Self::Pairs];
+    pub const ALL: [Self; 5] = [Self::Codes, Self::Floats, Self::Pairs, Self::Wide, Self::WidePairs];
 
     /// What kernels of `isa` read of a row.
     pub fn kept(self, isa: Isa) -> Forms {
         match self {
             Self::Floats => Forms::FLOATS,
+            Self::Wide | Self::WidePairs => Forms::WIDE,
             _ if isa.has_matrices() => Forms::PANELS,
             _ => Forms::CODES,
         }
@@ -66,7 +71,12 @@ impl Form {
 
     /// Rows of input for `rows` rows of numbers.
     pub fn rows(self, rows: usize) -> usize {
-        if self == Self::Pairs { 2 * rows } else { rows }
+        if self.is_pairs() { 2 * rows } else { rows }
+    }
+
+    /// Whether two rows of input are one row of numbers.
+    pub fn is_pairs(self) -> bool {
+        matches!(self, Self::Pairs | Self::WidePairs)
     }
 }
 

@@ -175,7 +175,10 @@ impl<'a> Packer<'a> {
     ) -> bool {
         match self.form {
             Form::Planes { .. } => self.codes(row, planes, groups),
-            Form::Trellis { .. } => trellis::pack(row.0, row.1, planes.next().expect("one plane")),
+            Form::Trellis { .. } => {
+                trellis::pack(row.0, row.1, planes.next().expect("one plane"));
+                true
+            }
             _ => self.floats(row, planes.next().expect("floats are one plane")),
         }
     }

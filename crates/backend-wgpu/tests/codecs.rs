@@ -39,7 +39,7 @@ fn matrix(name: &str, codec: &'static dyn Codec, n: usize, k: usize, seed: u64) 
             Encoded::encode(name, shape, codec, &numbers, None)
         }
         None => {
-            let len = nibble_quant::byte_len(&shape, codec.spec()).unwrap();
+            let len = nibble_quant::byte_len(&shape, codec).unwrap();
             // Small bytes, or those where the exponents of `mxfp8` are around 0.
             let mut tries = [(0, 60), (112, 15)].into_iter().map(|(first, count)| -> Vec<u8> {
                 (0..len).map(|_| first + rng.below(count) as u8).collect()

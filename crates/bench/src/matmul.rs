@@ -59,6 +59,7 @@ pub fn run(options: &Options, isas: &[Isa], out: &mut impl Write) -> io::Result<
 
 fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, threads: usize) -> String {
     let kernel = Kernel::pick(isa, codec, false);
+    let shape = &Shape { rows: shape.rows.next_multiple_of(codec.rows()), ..*shape };
     let matrix_bytes = shape.rows * shape.row_len / codec.spec().block_len * codec.spec().block_bytes;
     let copies = if options.tiny || shape.tokens > FEW { 1 } else { STREAM_BYTES.div_ceil(matrix_bytes) };
     let weights = weights(codec, shape.rows * shape.row_len, copies);

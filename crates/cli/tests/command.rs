@@ -127,7 +127,7 @@ fn inspect_knows_every_packed_directory_and_what_is_missing_in_a_broken_one() {
         ("bitnet", "bitnet", "ffn.up", 2.25),
         ("modelopt-nvfp4", "modelopt", "ffn.up", 4.5),
         ("exl2-mixed", "exl2", "attn.k", 6.0),
-        ("exl3-2-mul1", "exl3", "attn.q", 6.0),
+        ("exl3-2-mul1", "exl3", "attn.q", 2.6),
     ] {
         let value = json(&nibble(&["inspect", &golden(&format!("containers/{folder}")), "--json"]));
         assert_eq!(value["container"], container, "{folder}");

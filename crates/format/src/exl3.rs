@@ -3,7 +3,7 @@
 //! Of a matrix `[out, in]`, each a multiple of 128: `trellis` `I16 [in / 16, out / 16, 16 * bits]`, a tile of 16 by 16
 //! numbers each; `suh` `F16 [in]` and `svh` `F16 [out]`, signs and scales (older: `su`, `sv`, signs as bits);
 //! `mcg` or `mul1`, whose presence chooses a codebook. `y = svh * H(V^T H(suh * x))`, with V the numbers of the trellis
-//! and H the Hadamard transform in blocks of 128. A tile is taken apart into columns: see the codec.
+//! and H the Hadamard transform in blocks of 128. Tiles of sixteen outputs are put in a row, their bytes in order.
 //! Source: turboderp-org/exllamav3, `modules/quant/exl3.py`, `exllamav3_ext/quant`.
 
 use crate::{
@@ -99,13 +99,10 @@ impl Scheme for Packed {
         let shape = Shape::new(&[outputs, inputs]).ok_or(Problem::Overflow)?;
         let bytes = codec.spec().block_bytes;
         let weight = Repack::piece(shape, codec, move |rows, out| {
-            let mut tile = vec![0u16; words];
-            for (row, out) in rows.zip(out.chunks_exact_mut(row_tiles * bytes)) {
-                for (index, block) in out.chunks_exact_mut(bytes).enumerate() {
-                    let at = (index * column_tiles + row / 16) * words * 2;
-                    let stored = trellis.bytes[at..at + words * 2].as_chunks::<2>().0;
-                    tile.iter_mut().zip(stored).for_each(|(word, bytes)| *word = u16::from_le_bytes(*bytes));
-                    codec.put(&tile, row % 16, block);
+            for (column, strip) in (rows.start / 16..).zip(out.chunks_exact_mut(row_tiles * bytes)) {
+                for (index, block) in strip.chunks_exact_mut(bytes).enumerate() {
+                    let at = (index * column_tiles + column) * words * 2;
+                    codec.put(&trellis.bytes[at..at + words * 2], block);
                 }
             }
             Ok(())

@@ -51,7 +51,7 @@ impl<'a> Repack<'a> {
         codec: &'static dyn Codec,
         fill: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Problem> + Sync + 'a,
     ) -> Result<Self, Problem> {
-        byte_len(&shape, codec.spec()).map_err(Problem::Encoding)?;
+        byte_len(&shape, codec).map_err(Problem::Encoding)?;
         if shape.elements() == 0 {
             return Err(Problem::expected("a matrix with numbers", format!("shape {shape}")));
         }
@@ -60,7 +60,7 @@ impl<'a> Repack<'a> {
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> u64 {
-        byte_len(&self.shape, self.codec.spec()).map_or(u64::MAX, |len| len as u64)
+        byte_len(&self.shape, self.codec).map_or(u64::MAX, |len| len as u64)
     }
 
     /// Writes it, on all cores.
@@ -68,23 +68,26 @@ impl<'a> Repack<'a> {
     /// # Errors
     /// The first that a row has.
     pub fn run(&self, place: &str) -> Result<Encoded, Error> {
-        let (spec, len) = (self.codec.spec(), self.bytes() as usize);
-        let row_bytes = self.shape.row_len() / spec.block_len * spec.block_bytes;
+        let len = self.bytes() as usize;
+        let strip_bytes = self.codec.strip_bytes(self.shape.row_len());
+        // As many rows as all strips are made of.
+        let rows = ROWS.next_multiple_of(self.codec.rows());
+        let chunk = rows / self.codec.rows() * strip_bytes;
         let mut bytes = Vec::new();
         let refused = |_| {
             Problem::Unsupported(format!("{len} bytes are needed to unpack it, and there are not so many"))
         };
         bytes.try_reserve_exact(len).map_err(|e| refused(e).at(place))?;
         bytes.resize(len, 0);
-        let chunks = Mutex::new(bytes.chunks_mut(ROWS * row_bytes).enumerate());
+        let chunks = Mutex::new(bytes.chunks_mut(chunk).enumerate());
         let failed = Mutex::new(None);
         let work = || {
             loop {
                 let Some((index, out)) = chunks.lock().ok().and_then(|mut chunks| chunks.next()) else {
                     return;
                 };
-                let first = index * ROWS;
-                if let Err(problem) = (self.fill)(first..first + out.len() / row_bytes, out) {
+                let (first, count) = (index * rows, out.len() / strip_bytes * self.codec.rows());
+                if let Err(problem) = (self.fill)(first..first + count, out) {
                     failed.lock().map(|mut failed| failed.get_or_insert(problem).to_string()).ok();
                     return;
                 }

@@ -4,7 +4,7 @@ use nibble_tensor::{Bytes, Shape};
 
 fn weight(name: &str, dims: &[usize]) -> Weight {
     let shape = Shape::new(dims).unwrap();
-    let bytes = Bytes::from(vec![0; nibble_quant::byte_len(&shape, codec("q8_0").spec()).unwrap()]);
+    let bytes = Bytes::from(vec![0; nibble_quant::byte_len(&shape, codec("q8_0")).unwrap()]);
     Weight::new(name, Encoded::new(name, shape, codec("q8_0"), bytes).unwrap())
 }
 

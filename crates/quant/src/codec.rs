@@ -7,7 +7,7 @@ use crate::Unpacked;
 pub struct Spec {
     /// The name that users, files and reports use, in lower case: `q4_0`.
     pub name: &'static str,
-    /// Numbers in a block; a row is a whole number of blocks.
+    /// Numbers in a block; a row, or [`Codec::rows`] of them, is a whole number of blocks.
     pub block_len: usize,
     /// Bytes in a block.
     pub block_bytes: usize,
@@ -38,7 +38,19 @@ pub trait Codec: Send + Sync {
     /// How its numbers enter a dot product. With `Float`, `unpack` is never called.
     fn kind(&self) -> Kind;
 
-    /// Decodes one block (`spec().block_bytes`) into `spec().block_len` numbers.
+    /// Rows that share a block: 1 for nearly all. With more, a block holds as many numbers of each, and a matrix a whole
+    /// number of such strips of rows, one strip after the other.
+    fn rows(&self) -> usize {
+        1
+    }
+
+    /// Bytes of a strip of [`Self::rows`] rows of `row_len` numbers.
+    fn strip_bytes(&self, row_len: usize) -> usize {
+        let spec = self.spec();
+        row_len / (spec.block_len / self.rows()) * spec.block_bytes
+    }
+
+    /// Decodes one block (`spec().block_bytes`) into `spec().block_len` numbers, row after row.
     fn decode(&self, block: &[u8], out: &mut [f32]);
 
     /// Decodes whole blocks, as many as `row` has: `decode` for each, behind one virtual call.
@@ -47,6 +59,12 @@ pub trait Codec: Send + Sync {
         for (block, out) in row.chunks_exact(spec.block_bytes).zip(out.chunks_exact_mut(spec.block_len)) {
             self.decode(block, out);
         }
+    }
+
+    /// Decodes row `row` of a strip of [`Self::rows`] rows.
+    fn decode_row_of(&self, row: usize, strip: &[u8], out: &mut [f32]) {
+        assert_eq!(row, 0, "a strip of {} is one row", self.spec().name);
+        self.decode_row(strip, out);
     }
 
     /// Writes one block as integers and scales: `spec().block_len / group length` groups, see [`Unpacked`].

@@ -1,6 +1,6 @@
 //! A tensor in an encoding: shape, codec and shared bytes.
 
-use crate::{Codec, Error, Problem, Spec};
+use crate::{Codec, Error, Problem};
 use nibble_tensor::{Bytes, Shape};
 use std::fmt;
 
@@ -16,17 +16,23 @@ pub struct Encoded {
     own: bool,
 }
 
-/// Bytes that a tensor of `shape` takes in `spec`.
+/// Bytes that a tensor of `shape` takes in `codec`.
 ///
 /// # Errors
-/// [`Problem::Row`] if a row would split a block; [`Problem::Overflow`] past `usize`.
-pub fn byte_len(shape: &Shape, spec: &'static Spec) -> Result<usize, Problem> {
-    let row_len = shape.row_len();
-    if !row_len.is_multiple_of(spec.block_len) {
-        return Err(Problem::Row { row_len, codec: spec.name, block_len: spec.block_len });
+/// [`Problem::Row`] or [`Problem::Strip`] if rows would split a block; [`Problem::Overflow`] past `usize`.
+pub fn byte_len(shape: &Shape, codec: &dyn Codec) -> Result<usize, Problem> {
+    let (spec, rows) = (codec.spec(), codec.rows());
+    let (row_len, block_len) = (shape.row_len(), spec.block_len / rows);
+    if !row_len.is_multiple_of(block_len) {
+        return Err(Problem::Row { row_len, codec: spec.name, block_len });
     }
-    let row = (row_len / spec.block_len).checked_mul(spec.block_bytes);
-    row.and_then(|row| row.checked_mul(shape.rows())).ok_or(Problem::Overflow)
+    // Those of one matrix: matrices of a stack are apart.
+    let of_matrix = shape.dims().iter().rev().nth(1).copied().unwrap_or(1);
+    if !of_matrix.is_multiple_of(rows) {
+        return Err(Problem::Strip { found: of_matrix, codec: spec.name, rows });
+    }
+    let strip = (row_len / block_len).checked_mul(spec.block_bytes);
+    strip.and_then(|strip| strip.checked_mul(shape.rows() / rows)).ok_or(Problem::Overflow)
 }
 
 impl Encoded {
@@ -36,7 +42,7 @@ impl Encoded {
     /// If a row splits a block or the number of bytes is not what the shape takes. `name` is the place in the error.
     pub fn new(name: &str, shape: Shape, codec: &'static dyn Codec, bytes: Bytes) -> Result<Self, Error> {
         let spec = codec.spec();
-        let expected = byte_len(&shape, spec).map_err(|p| p.at(name))?;
+        let expected = byte_len(&shape, codec).map_err(|p| p.at(name))?;
         if bytes.len() != expected {
             let problem =
                 Problem::Bytes { found: bytes.len(), shape: shape.to_string(), codec: spec.name, expected };
@@ -65,7 +71,7 @@ impl Encoded {
         };
         count("numbers", numbers.len(), shape.elements())?;
         count("column weights", importance.map_or(shape.row_len(), <[f32]>::len), shape.row_len())?;
-        let mut bytes = vec![0; byte_len(&shape, spec).map_err(|p| p.at(name))?];
+        let mut bytes = vec![0; byte_len(&shape, codec).map_err(|p| p.at(name))?];
         if !bytes.is_empty() {
             let row_bytes = bytes.len() / shape.rows();
             let rows = numbers.chunks_exact(shape.row_len()).zip(bytes.chunks_exact_mut(row_bytes));
@@ -128,10 +134,9 @@ impl Encoded {
         &self.parts
     }
 
-    /// Bytes of one row.
+    /// Bytes of one row, or of a strip of [`Codec::rows`] rows.
     pub fn row_bytes(&self) -> usize {
-        let spec = self.codec.spec();
-        self.shape.row_len() / spec.block_len * spec.block_bytes
+        self.codec.strip_bytes(self.shape.row_len())
     }
 
     /// The bytes of matrix `index` of a stack of matrices `[count, rows, row_len]`; of the whole if it has two
@@ -149,17 +154,17 @@ impl Encoded {
         }
     }
 
-    /// The bytes of one row (of all rows, counted through all matrices).
+    /// The bytes of one row (of all rows, counted through all matrices), with those of its strip.
     pub fn row(&self, row: usize) -> &[u8] {
         let (len, rows_per_part) = (self.row_bytes(), self.shape.rows() / self.parts.len());
         let part = &self.parts[row / rows_per_part];
-        let start = row % rows_per_part * len;
+        let start = row % rows_per_part / self.codec.rows() * len;
         &part[start..start + len]
     }
 
     /// Decodes one row (of all rows, counted through all matrices) into `out` (`row_len` numbers).
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        self.codec.decode_row(self.row(row), out);
+        self.codec.decode_row_of(row % self.codec.rows(), self.row(row), out);
     }
 
     /// All numbers, row after row.
@@ -185,10 +190,31 @@ mod tests {
 
     #[test]
     fn byte_len_rejects_a_split_block() {
-        let q8_0 = codec("q8_0").spec();
+        let q8_0 = codec("q8_0");
         assert_eq!(byte_len(&Shape::from([64, 32]), q8_0), Ok(2176));
         let split = byte_len(&Shape::from([64, 33]), q8_0);
         assert_eq!(split, Err(Problem::Row { row_len: 33, codec: "q8_0", block_len: 32 }));
+    }
+
+    #[test]
+    fn a_strip_of_rows_is_one_stretch_of_blocks() {
+        let exl3 = codec("exl3_3_mcg");
+        assert_eq!(byte_len(&Shape::from([2, 32, 48]), exl3), Ok(2 * 2 * 3 * 98));
+        let strip = Problem::Strip { found: 24, codec: "exl3_3_mcg", rows: 16 };
+        assert_eq!(byte_len(&Shape::from([2, 24, 48]), exl3), Err(strip));
+        let split = Problem::Row { row_len: 40, codec: "exl3_3_mcg", block_len: 16 };
+        assert_eq!(byte_len(&Shape::from([32, 40]), exl3), Err(split));
+        let bytes: Vec<u8> = (0..2 * 2 * 98u32).map(|i| ((i * i * 31) >> 3) as u8).collect();
+        let tensor = Encoded::new("t", Shape::from([32, 32]), exl3, bytes.clone().into()).unwrap();
+        let mut block = [0.0; 256];
+        for (i, bytes) in bytes.chunks_exact(98).enumerate() {
+            exl3.decode(bytes, &mut block);
+            for (row, numbers) in block.chunks_exact(16).enumerate() {
+                let mut found = [0.0; 32];
+                tensor.decode_row(i / 2 * 16 + row, &mut found);
+                assert_eq!(&found[i % 2 * 16..][..16], numbers, "block {i}, row {row}");
+            }
+        }
     }
 
     #[test]

@@ -25,6 +25,16 @@ pub enum Problem {
         /// Numbers in a block.
         block_len: usize,
     },
+    /// Rows would share a block with those of another matrix.
+    #[error("a matrix of {found} rows is not a whole number of {codec} strips of {rows}")]
+    Strip {
+        /// Rows of a matrix.
+        found: usize,
+        /// The codec's name.
+        codec: &'static str,
+        /// Rows in a strip.
+        rows: usize,
+    },
     /// The size does not fit the machine's integers.
     #[error("its size overflows")]
     Overflow,

@@ -35,6 +35,12 @@ impl Registry {
         if !spec.block_len.is_multiple_of(group) {
             return Err(geometry("it must be a whole number of groups"));
         }
+        if codec.rows() == 0 || !spec.block_len.is_multiple_of(codec.rows()) {
+            return Err(geometry("rows that share it must have as many numbers each"));
+        }
+        if codec.rows() > 1 && codec.kind() != Kind::Float {
+            return Err(geometry("rows may share it only if its kind is `Float`"));
+        }
         if self.by_name(spec.name).is_some() {
             return Err(Problem::Taken { what: "name" }.at(spec.name));
         }

@@ -76,6 +76,40 @@ fn taken_names_and_ids_are_refused() {
     assert_eq!(problem(&mut registry, built_in_id), Problem::Taken { what: "GGUF type id" });
 }
 
+/// A codec whose blocks serve several rows.
+struct Strips {
+    rows: usize,
+    kind: Kind,
+}
+
+impl Codec for Strips {
+    fn spec(&self) -> &'static Spec {
+        &Spec { name: "strips", gguf: None, ..SPEC }
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn decode(&self, _block: &[u8], out: &mut [f32]) {
+        out.fill(1.0);
+    }
+}
+
+#[test]
+fn rows_that_do_not_share_a_block_evenly_are_refused() {
+    let mut registry = Registry::default();
+    for (rows, kind) in [(0, Kind::Float), (3, Kind::Float), (4, Kind::Group32)] {
+        let Err(error) = registry.register(Strips { rows, kind }) else { panic!("{rows} rows were taken") };
+        assert!(matches!(error.problem, Problem::Geometry { .. }), "{rows} rows: {error}");
+    }
+    registry.register(Strips { rows: 4, kind: Kind::Float }).unwrap();
+}
+
 #[test]
 fn unusable_geometry_is_refused() {
     let mut registry = Registry::default();

@@ -100,7 +100,7 @@ pub fn quantize_to_mlx(
     let head =
         safetensors::head(&jobs.iter().flat_map(entries).collect::<Vec<_>>(), &[("format", "mlx".into())]);
     let lengths = jobs.iter().map(|job| {
-        let len = byte_len(&job.tensor.data.shape(), job.codec.spec());
+        let len = byte_len(&job.tensor.data.shape(), job.codec);
         len.map(|len| (len as u64, 0)).map_err(|e| Error::new(Kind::Load, e.to_string()))
     });
     let lengths = lengths.collect::<Result<Vec<_>, _>>()?;

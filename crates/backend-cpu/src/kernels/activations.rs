@@ -13,6 +13,8 @@
 //!
 //! Where the processor has registers for matrices, codes are kept a second time, by panels of sixteen rows ([`Panel`]).
 //!
+//! For weights that are integers of 16 bits, a row is rounded to twelve bits instead, with 2047 in place of 127: [`Wide`].
+//!
 //! Scales and sums are kept twice. Kernels for few rows take them by chunks, in the order in which a transposing addition
 //! of four vectors of two groups leaves its sums: [`COARSE_ORDER`], and [`FINE_ORDER`] for groups of 16. Kernels for many
 //! rows take every eighth group. The last chunk of a row is filled up with zeros.
@@ -21,6 +23,7 @@
 mod avx512;
 
 use super::Isa;
+use nibble_quant::exl3;
 use std::cell::UnsafeCell;
 
 /// Numbers in a chunk.
@@ -82,6 +85,14 @@ pub struct Fine {
     pub sum: [[f32; 8]; 2],
 }
 
+/// 32 codes of twelve bits: two tiles of sixteen numbers, each in the order of [`exl3::input`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Wide(pub [i16; 32]);
+
+/// The largest code of [`Wide`]: the most with which 32 products with numbers of 16 bits below 2^15 - 15 add up in 32 bits.
+const WIDE_TOP: f32 = 2047.0;
+
 /// Which forms of a row are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forms {
@@ -91,17 +102,21 @@ pub struct Forms {
     pub floats: bool,
     /// Eight-bit codes by panels besides, where there are rows enough: only together with `codes`.
     pub panels: bool,
+    /// Twelve-bit codes, for trellises.
+    pub wide: bool,
 }
 
 impl Forms {
     /// Only codes.
-    pub const CODES: Self = Self { codes: true, floats: false, panels: false };
+    pub const CODES: Self = Self { codes: true, floats: false, panels: false, wide: false };
     /// Codes also by panels.
     pub const PANELS: Self = Self { panels: true, ..Self::CODES };
     /// Only floats.
-    pub const FLOATS: Self = Self { codes: false, floats: true, panels: false };
+    pub const FLOATS: Self = Self { codes: false, floats: true, panels: false, wide: false };
+    /// Only twelve-bit codes.
+    pub const WIDE: Self = Self { codes: false, floats: false, panels: false, wide: true };
     /// All of them.
-    pub const ALL: Self = Self { codes: true, floats: true, panels: true };
+    pub const ALL: Self = Self { codes: true, floats: true, panels: true, wide: true };
 }
 
 /// One row in its forms. A form that is not kept is empty.
@@ -119,6 +134,10 @@ pub struct Row<'a> {
     pub fine_lanes: &'a [Side],
     /// The numbers.
     pub floats: &'a [f32],
+    /// Twelve-bit codes, by groups of 32; the last one is filled up with zeros.
+    pub wide: &'a [Wide],
+    /// Their scales, and behind them what all the codes add up to.
+    pub wide_scales: &'a [f32],
 }
 
 impl Row<'_> {
@@ -175,6 +194,13 @@ struct RowMut<'a> {
     fine_lanes: &'a mut [Side],
 }
 
+/// The same of twelve-bit codes.
+struct WideMut<'a> {
+    codes: &'a mut [Wide],
+    /// One more than there are groups.
+    scales: &'a mut [f32],
+}
+
 /// A buffer of rows. It allocates when it is made and never again.
 pub struct Activations {
     lines: Shared<Line>,
@@ -186,6 +212,8 @@ pub struct Activations {
     panel_codes: Shared<GroupCodes>,
     panel_scales: Shared<f32>,
     panel_sums: Shared<f32>,
+    wide: Shared<Wide>,
+    wide_scales: Shared<f32>,
     forms: Forms,
     in_panels: bool,
     rows: usize,
@@ -252,6 +280,11 @@ const fn panel_groups(rows: usize, row_len: usize) -> usize {
     rows.next_multiple_of(PANEL_ROWS) * 8 * chunks(row_len)
 }
 
+/// Groups of 32 that a row of `row_len` numbers takes.
+pub const fn groups(row_len: usize) -> usize {
+    row_len.div_ceil(32)
+}
+
 impl Activations {
     /// A buffer for `rows` rows of up to `row_len` numbers in `forms`.
     pub fn new(rows: usize, row_len: usize, forms: Forms) -> Self {
@@ -268,6 +301,8 @@ impl Activations {
             panel_codes: Shared::new(panels, GroupCodes([0; 32])),
             panel_scales: Shared::new(panels, 0.0),
             panel_sums: Shared::new(panels, 0.0),
+            wide: Shared::new(if forms.wide { rows * groups(row_len) } else { 0 }, Wide([0; 32])),
+            wide_scales: Shared::new(if forms.wide { rows * (groups(row_len) + 1) } else { 0 }, 0.0),
             forms,
             in_panels,
             rows,
@@ -283,7 +318,9 @@ impl Activations {
             + (strides.sides + strides.fine_sides) * size_of::<Side>();
         let floats = row_len * size_of::<f32>();
         let panels = panel_groups(rows, row_len) * (size_of::<GroupCodes>() + 2 * size_of::<f32>());
-        rows * (if forms.codes { codes } else { 0 } + if forms.floats { floats } else { 0 })
+        let wide = groups(row_len) * (size_of::<Wide>() + size_of::<f32>()) + size_of::<f32>();
+        let kept = [(forms.codes, codes), (forms.floats, floats), (forms.wide, wide)];
+        rows * kept.into_iter().map(|(kept, bytes)| if kept { bytes } else { 0 }).sum::<usize>()
             + if forms.panels && rows >= PANELS_FROM { panels } else { 0 }
     }
 
@@ -297,7 +334,11 @@ impl Activations {
             && rows * strides.sides <= self.coarse_lanes.0.len()
             && rows * chunks(row_len) <= self.coarse.0.len();
         let floats = rows * row_len <= self.floats.0.len();
-        let fit = (coded || !self.forms.codes) && (floats || !self.forms.floats);
+        let wide = rows * groups(row_len) <= self.wide.0.len()
+            && rows * (groups(row_len) + 1) <= self.wide_scales.0.len();
+        let forms = self.forms;
+        let kept = [(forms.codes, coded), (forms.floats, floats), (forms.wide, wide)];
+        let fit = kept.into_iter().all(|(kept, fits)| fits || !kept);
         assert!(fit, "{rows} rows of {row_len} numbers do not fit");
         (self.rows, self.row_len) = (rows, row_len);
         // Kernels do without them, with the same results.
@@ -327,6 +368,8 @@ impl Activations {
         let strides = Strides::of(self.row_len);
         let chunks = if self.forms.codes { chunks(self.row_len) } else { 0 };
         let floats = if self.forms.floats { self.row_len } else { 0 };
+        let wide = if self.forms.wide { groups(self.row_len) } else { 0 };
+        let wide_scales = wide + usize::from(self.forms.wide);
         Row {
             lines: self.lines.row(row, if chunks > 0 { strides.lines } else { 0 }, LINES * chunks),
             coarse: self.coarse.row(row, chunks, chunks),
@@ -338,6 +381,8 @@ impl Activations {
                 16 * chunks,
             ),
             floats: self.floats.row(row, floats, floats),
+            wide: self.wide.row(row, wide, wide),
+            wide_scales: self.wide_scales.row(row, wide_scales, wide_scales),
         }
     }
 
@@ -398,6 +443,10 @@ impl Activations {
         }
         // SAFETY: as above.
         unsafe { self.set_in_panel(row) }
+        if self.forms.wide {
+            // SAFETY: as above.
+            round_wide(isa, x, unsafe { self.wide_mut(row) }, None);
+        }
     }
 
     /// Sets the codes of row `row` to `x` and those of row `rest` to what the first lose, while other threads set others.
@@ -408,9 +457,27 @@ impl Activations {
         assert!(row != rest && row.max(rest) < self.rows && x.len() == self.row_len, "rows {row} and {rest}");
         // SAFETY: the caller promises that these rows are its own, and they are two.
         unsafe {
-            round(isa, x, self.codes_mut(row), Some(self.codes_mut(rest)));
+            if self.forms.codes {
+                round(isa, x, self.codes_mut(row), Some(self.codes_mut(rest)));
+            }
             self.set_in_panel(row);
             self.set_in_panel(rest);
+            if self.forms.wide {
+                round_wide(isa, x, self.wide_mut(row), Some(self.wide_mut(rest)));
+            }
+        }
+    }
+
+    /// # Safety
+    /// Nobody else may use the row while the result lives.
+    unsafe fn wide_mut(&self, row: usize) -> WideMut<'_> {
+        let groups = groups(self.row_len);
+        // SAFETY: the caller promises that this row is its own.
+        unsafe {
+            WideMut {
+                codes: self.wide.row_mut(row, groups, groups),
+                scales: self.wide_scales.row_mut(row, groups + 1, groups + 1),
+            }
         }
     }
 
@@ -528,7 +595,7 @@ fn quantize_chunk(x: &[f32; CHUNK], q: usize, row: &mut RowMut<'_>) {
     let chunks = row.coarse.len();
     for group in 0..8 {
         let x: &[f32; 32] = x[32 * group..].first_chunk().expect("a chunk has eight groups");
-        let (scale, inverse) = scale_of(x);
+        let (scale, inverse) = scale_of(x, 127.0);
         let mut sums = [0i32; 2];
         let line = &mut row.lines[group / 2 * chunks + q];
         for (half, sum) in sums.iter_mut().enumerate() {
@@ -559,14 +626,73 @@ fn quantize_chunk(x: &[f32; CHUNK], q: usize, row: &mut RowMut<'_>) {
     }
 }
 
-/// The scale of a group, and what its numbers are multiplied by.
+/// Rounds a row to twelve bits, and what that loses if there is a place for it.
+fn round_wide(isa: Isa, x: &[f32], row: WideMut<'_>, rest: Option<WideMut<'_>>) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => {
+            // SAFETY: the value of `isa` proves that the instructions were detected.
+            unsafe { wide_avx512(x, row, rest) }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => {
+            // SAFETY: as above.
+            unsafe { wide_avx2(x, row, rest) }
+        }
+        _ => wide(x, row, rest),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn wide_avx2(x: &[f32], row: WideMut<'_>, rest: Option<WideMut<'_>>) {
+    wide(x, row, rest);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,fma")]
+fn wide_avx512(x: &[f32], row: WideMut<'_>, rest: Option<WideMut<'_>>) {
+    wide(x, row, rest);
+}
+
+/// Rounds a row to twelve bits, with the same operations on every processor.
 #[inline(always)]
-fn scale_of(x: &[f32; 32]) -> (f32, f32) {
+fn wide(x: &[f32], mut row: WideMut<'_>, mut rest: Option<WideMut<'_>>) {
+    let groups = groups(x.len());
+    let (mut all, mut all_of_rest) = (0.0, 0.0);
+    for (group, x) in x.chunks(32).enumerate() {
+        let mut padded = [0.0; 32];
+        padded[..x.len()].copy_from_slice(x);
+        let lost = wide_group(&padded, group, &mut row, &mut all);
+        if let Some(rest) = &mut rest {
+            wide_group(&lost, group, rest, &mut all_of_rest);
+        }
+    }
+    row.scales[groups] = all;
+    if let Some(rest) = rest {
+        rest.scales[groups] = all_of_rest;
+    }
+}
+
+/// Rounds a group and adds up its codes; returns what that loses.
+#[inline(always)]
+fn wide_group(x: &[f32; 32], group: usize, row: &mut WideMut<'_>, all: &mut f32) -> [f32; 32] {
+    let (scale, inverse) = scale_of(x, WIDE_TOP);
+    let rounded = x.map(|x| (x * inverse).round_ties_even() as i32);
+    row.codes[group].0 = std::array::from_fn(|i| rounded[i / 16 * 16 + exl3::input(i % 16)] as i16);
+    row.scales[group] = scale;
+    *all = (rounded.iter().sum::<i32>() as f32).mul_add(scale, *all);
+    std::array::from_fn(|i| x[i] - scale * rounded[i] as f32)
+}
+
+/// The scale of a group whose largest code is `top`, and what its numbers are multiplied by.
+#[inline(always)]
+fn scale_of(x: &[f32; 32], top: f32) -> (f32, f32) {
     // As integers, magnitudes order like numbers, with infinity and NaN on top.
     let max = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & 0x7FFF_FFFF));
     let max = f32::from_bits(max);
     if max.is_finite() {
-        if max < 1e-30 { (0.0, 0.0) } else { (max / 127.0, 127.0 / max) }
+        if max < 1e-30 { (0.0, 0.0) } else { (max / top, top / max) }
     } else {
         (f32::NAN, 0.0)
     }
@@ -687,6 +813,48 @@ mod tests {
                     assert!((whole - f64::from(x)).abs() <= bound, "{isa}: {whole} for {x}");
                 }
                 seen.push(format!("{:?}", a.row(0)));
+            }
+            assert!(seen.iter().all(|row| *row == seen[0]), "{len}");
+        }
+    }
+
+    #[test]
+    fn twelve_bit_codes_are_as_documented_and_a_pair_keeps_what_one_loses() {
+        for len in [16, 48, 256, 1001] {
+            let x = uniform(5 + len as u64, len);
+            let mut seen = Vec::new();
+            for isa in Isa::available() {
+                let a = Activations::new(3, len, Forms::WIDE);
+                // SAFETY: nobody else uses it.
+                unsafe { a.fill_pair(isa, 2, 0, &x) };
+                let code = |row: Row<'_>, k: usize| {
+                    let place = (0..16).find(|&i| exl3::input(i) == k % 16).unwrap();
+                    row.wide[k / 32].0[k % 32 / 16 * 16 + place]
+                };
+                let (row, rest) = (a.row(2), a.row(0));
+                let mut all = 0.0;
+                for (group, x) in x.chunks(32).enumerate() {
+                    let max = x.iter().fold(0f32, |max, x| max.max(x.abs()));
+                    assert_eq!(row.wide_scales[group], max / 2047.0);
+                    for (i, &x) in x.iter().enumerate() {
+                        let k = 32 * group + i;
+                        assert_eq!(code(row, k), (x * (2047.0 / max)).round_ties_even() as i16, "{isa}");
+                        let value =
+                            |row: Row<'_>| f64::from(row.wide_scales[group]) * f64::from(code(row, k));
+                        all += value(row);
+                        // Half a step of the second, 1 / 4094 of half the first step, and what floats below 1 are rounded by.
+                        let (whole, bound) =
+                            (value(row) + value(rest), 1.01 / 4094.0 / 4094.0 + 2f64.powi(-24));
+                        assert!((whole - f64::from(x)).abs() <= bound, "{isa}: {whole} for {x}");
+                    }
+                }
+                let found = f64::from(*row.wide_scales.last().unwrap());
+                assert!((found - all).abs() < 1e-5 * len as f64, "{isa}: {found} and {all}");
+                assert!(
+                    a.row(1).wide.iter().all(|codes| codes.0 == [0; 32]),
+                    "{isa}: another row was written"
+                );
+                seen.push(format!("{row:?} {rest:?}"));
             }
             assert!(seen.iter().all(|row| *row == seen[0]), "{len}");
         }

@@ -1,8 +1,5 @@
 //! Products with activations as floats: for float codecs, and for every codec where exact work is asked for.
 
-#[cfg(target_arch = "x86_64")]
-mod exl3;
-
 use super::Isa;
 use super::matmul::Job;
 use super::scalar::tree;
@@ -40,21 +37,14 @@ impl Stored {
     }
 }
 
-/// What the loops know of rows of numbers.
-trait Numbers: Copy {
+impl Stored {
     /// Bytes of 64 numbers.
-    fn bytes_of_64(self) -> usize;
-
-    /// Number `k` of a row: of one that does not end with a whole vector.
-    fn get(self, row: &[u8], k: usize) -> f32;
-}
-
-impl Numbers for Stored {
     #[inline(always)]
     fn bytes_of_64(self) -> usize {
         if matches!(self, Self::F32) { 256 } else { 128 }
     }
 
+    /// Number `k` of a row: of one that does not end with a whole vector.
     #[inline(always)]
     fn get(self, row: &[u8], k: usize) -> f32 {
         match self {
@@ -65,12 +55,8 @@ impl Numbers for Stored {
     }
 }
 
-/// Whether a codec's rows are read without decoding them first, at least for few rows of activations.
+/// Whether a codec's rows are read without decoding them first.
 pub fn reads_in_place(codec: &dyn Codec) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if nibble_quant::exl3::Exl3::of(codec).is_some() {
-        return true;
-    }
     Stored::of(codec.spec().name).is_some()
 }
 
@@ -79,17 +65,12 @@ pub fn product(isa: Isa, codec: &dyn Codec, job: &Job<'_>, decoded: &mut [f32]) 
     if let Some(stored) = Stored::of(codec.spec().name) {
         return stored_product(isa, stored, job);
     }
-    #[cfg(target_arch = "x86_64")]
-    if let Some(trellis) = exl3::Trellis::of(isa, codec)
-        && job.x.count() <= FEW
-    {
-        return trellis.product(job);
-    }
     let decoded = &mut decoded[..TILE_ROWS * job.row_len];
     for first in (job.first..job.end).step_by(TILE_ROWS) {
         let count = TILE_ROWS.min(job.end - first);
         for (n, out) in decoded.chunks_exact_mut(job.row_len).take(count).enumerate() {
-            codec.decode_row(job.row(first + n), out);
+            let row = first + n;
+            codec.decode_row_of(row % codec.rows(), job.row(row / codec.rows()), out);
         }
         // SAFETY: floats are bytes without padding, and any alignment is fine for bytes.
         let bytes = unsafe { std::slice::from_raw_parts(decoded.as_ptr().cast(), size_of_val(&*decoded)) };
@@ -160,7 +141,7 @@ macro_rules! tiles {
 
         #[inline]
         #[target_feature(enable = $features)]
-        pub fn each_tile(job: &Job<'_>, stored: impl Numbers, load: impl Fn(&[u8], usize) -> $vector) {
+        pub fn each_tile(job: &Job<'_>, stored: Stored, load: impl Fn(&[u8], usize) -> $vector) {
             let mut t = 0;
             while t < job.x.count() {
                 t += match job.x.count() - t {
@@ -176,7 +157,7 @@ macro_rules! tiles {
         fn each_row<const T: usize>(
             job: &Job<'_>,
             t: usize,
-            stored: impl Numbers,
+            stored: Stored,
             load: &impl Fn(&[u8], usize) -> $vector,
         ) -> usize {
             // Streams far apart: each goes on where it is when a row ends.
@@ -196,7 +177,7 @@ macro_rules! tiles {
             job: &Job<'_>,
             n: [usize; R],
             t: usize,
-            stored: impl Numbers,
+            stored: Stored,
             load: &impl Fn(&[u8], usize) -> $vector,
         ) {
             let rows: [&[u8]; R] = n.map(|n| job.row(n));

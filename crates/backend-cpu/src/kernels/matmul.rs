@@ -4,6 +4,7 @@
 use super::activations::Lanes;
 use super::activations::{Activations, Forms, Panel, Row, chunks};
 use super::format::{BlockBuffer, Chunk, Format, unpack_row};
+use super::trellis::Trellis;
 use super::{Isa, float, scalar};
 use nibble_quant::{CODECS, Codec, Kind, families};
 use std::cell::UnsafeCell;
@@ -21,7 +22,7 @@ pub const TILE_ROWS: usize = 32;
 /// One matrix of encoded rows.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    /// Row after row, without padding.
+    /// Row after row, or strip after strip ([`Codec::rows`]), without padding.
     pub bytes: &'a [u8],
     /// Rows: the outputs.
     pub rows: usize,
@@ -175,7 +176,7 @@ impl<'a> Output<'a> {
 pub struct Job<'a> {
     /// The matrix, row after row.
     pub bytes: &'a [u8],
-    /// Bytes of a row.
+    /// Bytes of a row, or of a strip of rows ([`Codec::rows`]).
     pub row_bytes: usize,
     /// Numbers in a row.
     pub row_len: usize,
@@ -192,7 +193,7 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// The bytes of a row.
+    /// The bytes of a row, or of a strip.
     #[inline]
     pub fn row(&self, row: usize) -> &'a [u8] {
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
@@ -388,6 +389,7 @@ enum Path {
     Float,
     Direct(Blocks),
     Unpacked(Blocks),
+    Trellis(Trellis),
 }
 
 /// How a codec's matrices are multiplied on an instruction set: chosen once, when a plan is made.
@@ -402,7 +404,12 @@ pub struct Kernel {
 impl Kernel {
     /// The fastest way. With `exact`, activations stay floats for every codec.
     pub fn pick(isa: Isa, codec: &'static dyn Codec, exact: bool) -> Self {
-        let path = if exact || codec.kind() == Kind::Float { Path::Float } else { integer_path(isa, codec) };
+        let path = match Trellis::of(codec) {
+            _ if exact => Path::Float,
+            Some(trellis) => Path::Trellis(trellis),
+            None if codec.kind() == Kind::Float => Path::Float,
+            None => integer_path(isa, codec),
+        };
         let many = match (isa, path) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512(_), _) => avx512::MANY,
@@ -416,6 +423,7 @@ impl Kernel {
     pub fn forms(&self) -> Forms {
         match self.path {
             Path::Float => Forms::FLOATS,
+            Path::Trellis(_) => Forms::WIDE,
             _ if self.isa.has_matrices() => Forms::PANELS,
             _ => Forms::CODES,
         }
@@ -435,9 +443,9 @@ impl Kernel {
         y: Output<'_>,
         scratch: &mut Scratch,
     ) {
-        let spec = self.codec.spec();
-        let row_bytes = weight.row_len / spec.block_len * spec.block_bytes;
-        assert_eq!(weight.bytes.len(), row_bytes * weight.rows, "bytes of the matrix");
+        let (row_bytes, strips) = (self.codec.strip_bytes(weight.row_len), weight.rows / self.codec.rows());
+        assert!(weight.rows.is_multiple_of(self.codec.rows()), "{} rows are no whole strips", weight.rows);
+        assert_eq!(weight.bytes.len(), row_bytes * strips, "bytes of the matrix");
         assert!(rows.start <= rows.end && rows.end <= weight.rows, "rows {rows:?} of {}", weight.rows);
         assert_eq!(x.activations.row_len(), weight.row_len, "numbers in a row");
         let (first, end) = (rows.start, rows.end);
@@ -454,6 +462,7 @@ impl Kernel {
         match self.path {
             Path::Twin => scalar::product(self.codec, &job, &mut scratch.rows, &mut scratch.block),
             Path::Float => float::product(self.isa, self.codec, &job, &mut scratch.floats),
+            Path::Trellis(trellis) => trellis.product(self.isa, &job, &mut scratch.codes),
             Path::Direct(blocks) if x.count < self.many => {
                 // SAFETY: the kernels of an instruction set are only picked where it was detected.
                 unsafe { (blocks.few)(&job, &mut scratch.quads) }
@@ -508,7 +517,10 @@ pub fn own_kernels() -> Vec<&'static str> {
     let tables: [&[Blocks]; 0] = [];
     let integer = tables.into_iter().flatten().map(|blocks| blocks.name);
     let all = CODECS.iter().copied().chain(families());
-    let stored = all.filter(|codec| float::reads_in_place(*codec)).map(|codec| codec.spec().name);
+    let reads_in_place = |codec: &&dyn Codec| {
+        float::reads_in_place(*codec) || (cfg!(target_arch = "x86_64") && Trellis::of(*codec).is_some())
+    };
+    let stored = all.filter(reads_in_place).map(|codec| codec.spec().name);
     integer.chain(stored).collect()
 }
 

@@ -20,6 +20,15 @@
 //! Eight lanes suit both uses. For few rows of activations a vector holds the sums of eight groups (of two rows of
 //! weights in 512 bits); for many, its lanes are sixteen outputs and the eight lanes of the contract are an outer loop.
 //!
+//! *Trellises* (`exl3`): activations are rounded to twelve bits in the same groups. The codes of weights are integers of 16
+//! bits with one scale and offset for all, so that only the activations' scale belongs to a group:
+//!
+//! ```text
+//! acc = fma(dot(w.codes, x.codes) as f32, x.scale, acc)   for every group in turn; the dot product is an exact integer
+//! all = fma(sum(x.codes) as f32, x.scale, all)            the same for each row of weights
+//! y = fma(offset, all, scale * acc)
+//! ```
+//!
 //! *Float codecs*, and every codec in exact mode: number `k` goes to lane `k % 16` by `lane = fma(w, x, lane)`; then lanes
 //! `i` and `i + 8` are added, and the eight sums by the tree above.
 
@@ -33,6 +42,7 @@ mod matmul;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod six_bits;
+mod trellis;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

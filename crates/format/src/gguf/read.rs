@@ -388,7 +388,7 @@ impl Layout<'_> {
             if self.big_endian && types::swapped_fields(type_id).is_none() {
                 return no_order(&types::describe(type_id));
             }
-            let blocks = byte_len(&tensor.shape, codec.spec()).map_err(Problem::Encoding)?;
+            let blocks = byte_len(&tensor.shape, codec).map_err(Problem::Encoding)?;
             return (blocks as u64).checked_add(types::tail_bytes(type_id)).ok_or(Problem::Overflow);
         }
         match types::plain_bytes(type_id) {

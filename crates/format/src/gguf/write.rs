@@ -122,7 +122,7 @@ pub fn layout<'a>(
                 spec.name
             )))
         })?;
-        let len = byte_len(&tensor.shape, spec).map_err(|p| place(Problem::Encoding(p)))? as u64;
+        let len = byte_len(&tensor.shape, tensor.codec).map_err(|p| place(Problem::Encoding(p)))? as u64;
         put_text(&mut head, &tensor.name);
         head.extend((tensor.shape.dims().len() as u32).to_le_bytes());
         for &dim in tensor.shape.dims().iter().rev() {

@@ -19,14 +19,14 @@ pub fn add(a: __m512i, b: __m512i) -> __m512i {
     out
 }
 
-/// `a * b + c`, rounded once.
+/// Numbers to integers of 16 bits.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub fn multiply_add(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
-    let mut out = a;
+pub fn to_integers(x: __m512i) -> __m512i {
+    let out;
     // SAFETY: the instruction changes nothing but its first operand.
     unsafe {
-        asm!("vfmadd213ph {}, {}, {}", inout(zmm_reg) out, in(zmm_reg) b, in(zmm_reg) c,
+        asm!("vcvtph2w {}, {}", lateout(zmm_reg) out, in(zmm_reg) x,
             options(pure, nomem, nostack, preserves_flags));
     }
     out

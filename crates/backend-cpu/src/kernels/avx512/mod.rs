@@ -47,6 +47,7 @@ mod q8_1;
 mod q8_k;
 mod stq1_0;
 mod tq2_0;
+pub mod trellis;
 mod trits;
 mod two_bits;
 pub mod vbmi;

@@ -58,6 +58,19 @@ pub fn permute(index: __m512i, table: __m512i) -> __m512i {
     out
 }
 
+/// `into` with the upper half of what [`permute`] gives.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub fn permute_upper(mut into: __m512i, index: __m512i, table: __m512i) -> __m512i {
+    let upper: u64 = !0 << 32;
+    // SAFETY: the instruction changes nothing but its first operand.
+    unsafe {
+        asm!("vpermb {}{{{}}}, {}, {}", inout(zmm_reg) into, in(kreg) upper, in(zmm_reg) index, in(zmm_reg) table,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    into
+}
+
 /// Eight bits from bit `at[i] % 64` on, around the end, of the 64 bits of `from` in which byte `i` lies.
 #[inline]
 #[target_feature(enable = "avx512f")]
