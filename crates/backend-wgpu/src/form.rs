@@ -94,7 +94,7 @@ impl Form {
         };
         if codec.kind() == Kind::Float {
             let mut fits = [true; 2];
-            let mut numbers = vec![0.0; spec.block_len * codec.rows()];
+            let mut numbers = vec![0.0; spec.block_len];
             for _ in 0..PROBES {
                 fill(&mut block);
                 codec.decode(&block, &mut numbers);

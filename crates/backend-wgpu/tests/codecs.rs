@@ -56,13 +56,10 @@ fn matrix(name: &str, codec: &'static dyn Codec, n: usize, k: usize, seed: u64) 
 fn tiles(name: &str, codec: &'static Exl3, [n, k]: [usize; 2], seed: u64) -> Weight {
     let mut rng = Rng::new(seed);
     let bytes = codec.spec().block_bytes;
-    let mut blocks = vec![0; n * k / 16 * bytes];
-    for (row, piece) in (0..n / 16).flat_map(|row| (0..k / 16).map(move |piece| (row, piece))) {
-        let words: Vec<u16> = (0..16 * codec.bits).map(|_| rng.below(1 << 16) as u16).collect();
-        for column in 0..16 {
-            let at = ((16 * row + column) * k / 16 + piece) * bytes;
-            codec.put(&words, column, &mut blocks[at..at + bytes]);
-        }
+    let mut blocks = vec![0; n * k / 256 * bytes];
+    for block in blocks.chunks_exact_mut(bytes) {
+        let tile: Vec<u8> = (0..32 * codec.bits).map(|_| rng.bits() as u8).collect();
+        codec.put(&tile, block);
     }
     Weight::new(name, Encoded::new(name, Shape::from([n, k]), codec, blocks.into()).unwrap())
 }
