@@ -476,9 +476,10 @@ impl<'a> Exec<'a> {
                                     row_len: m.data.shape().row_len(),
                                 };
                                 let input = &inputs[form as usize];
-                                let x = match form.is_pairs() {
-                                    false => Input::picked(input, in_rows),
-                                    true => Input::picked_pairs(input, in_rows),
+                                let x = if form.is_pairs() {
+                                    Input::picked_pairs(input, in_rows)
+                                } else {
+                                    Input::picked(input, in_rows)
                                 };
                                 let all = rows * used;
                                 // SAFETY: these columns of these slots belong to this chunk.
@@ -633,9 +634,10 @@ impl<'a> Exec<'a> {
 unsafe fn fill_row(input: &Activations, form: Form, isa: Isa, row: usize, x: &[f32]) {
     // SAFETY: passed on; a row's second half is filled with it.
     unsafe {
-        match form.is_pairs() {
-            false => input.fill_shared(isa, row, x),
-            true => input.fill_pair(isa, row, input.rows() / 2 + row, x),
+        if form.is_pairs() {
+            input.fill_pair(isa, row, input.rows() / 2 + row, x);
+        } else {
+            input.fill_shared(isa, row, x);
         }
     }
 }

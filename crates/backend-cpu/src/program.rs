@@ -64,8 +64,7 @@ impl Form {
         match self {
             Self::Floats => Forms::FLOATS,
             Self::Wide | Self::WidePairs => Forms::WIDE,
-            _ if isa.has_matrices() => Forms::PANELS,
-            _ => Forms::CODES,
+            Self::Codes | Self::Pairs => Forms::of_codes(isa),
         }
     }
 

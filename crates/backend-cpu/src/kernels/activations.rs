@@ -117,6 +117,11 @@ impl Forms {
     pub const WIDE: Self = Self { codes: false, floats: false, panels: false, wide: true };
     /// All of them.
     pub const ALL: Self = Self { codes: true, floats: true, panels: true, wide: true };
+
+    /// What kernels for eight-bit codes read.
+    pub fn of_codes(isa: Isa) -> Self {
+        if isa.has_matrices() { Self::PANELS } else { Self::CODES }
+    }
 }
 
 /// One row in its forms. A form that is not kept is empty.

@@ -424,8 +424,7 @@ impl Kernel {
         match self.path {
             Path::Float => Forms::FLOATS,
             Path::Trellis(_) => Forms::WIDE,
-            _ if self.isa.has_matrices() => Forms::PANELS,
-            _ => Forms::CODES,
+            _ => Forms::of_codes(self.isa),
         }
     }
 

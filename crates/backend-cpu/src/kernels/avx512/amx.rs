@@ -6,7 +6,8 @@
 //! multiplied, then scaled, so that neither waits for the other at every group.
 //!
 //! These instructions take signed codes as well as unsigned ones: a bias is taken from the codes of a tile ([`centre`])
-//! instead of from every sum. The compiler has no matrix registers yet, so instructions are assembly.
+//! instead of from every sum. The compiler has no matrix registers yet, so instructions are assembly; nothing but this file touches
+//! these registers, so what they hold stays from one piece of assembly to the next.
 
 use super::tile::{Ahead, groups};
 use super::{load_floats, store_floats};
@@ -339,7 +340,8 @@ unsafe fn multiply<const SIGNED: bool>(
                     "tilestored [{to} + {one}*1 + 1024], tmm1",
                     a = in(reg) a, b = in(reg) b, w = in(reg) weights.as_ptr(), to = in(reg) to, before = in(reg) before,
                     row = in(reg) 32usize, one = in(reg) 64usize, two = in(reg) 128usize,
-                    out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack, preserves_flags)
                 )
             }
