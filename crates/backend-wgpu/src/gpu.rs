@@ -24,6 +24,8 @@ pub struct GpuOptions {
     pub apart: bool,
     /// Where it is kept which kernels are right on which device; without, every start tries them.
     pub cache: Option<Cache>,
+    /// Whether a wrong kernel is an error rather than left out with a warning; for tests.
+    pub exacting: bool,
     /// Whether kernels are measured, to run in the way that is fastest on the device.
     pub tuning: Tuning,
 }
@@ -90,7 +92,11 @@ impl Gpu {
         loop {
             let tape = self.tape(graph, limits, wide)?;
             let mut trust = self.trust();
-            if trust.settle(&self.device, &tape)? && !trust.tune(&self.device, &tape)? {
+            let settled = trust.settle(&self.device, &tape)? && !trust.tune(&self.device, &tape)?;
+            if let (true, Some(warning)) = (self.options.exacting, trust.warnings().first()) {
+                return Err(self.device.error(warning.clone()));
+            }
+            if settled {
                 return Ok(tape);
             }
         }

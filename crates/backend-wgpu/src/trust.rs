@@ -95,6 +95,11 @@ impl Trust {
     }
 
     /// Sentences for the user that nobody has taken yet.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Takes [`Self::warnings`].
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }

@@ -127,7 +127,8 @@ fn wrong_norms_and_attention_give_way_to_plainer_ones() {
 
 #[test]
 fn a_device_without_a_right_kernel_is_refused_by_name() {
-    let Some(gpu) = common::gpu(GpuOptions::default()) else { return };
+    let Some(first) = common::gpu(GpuOptions::default()) else { return };
+    let gpu = Gpu::on(Arc::clone(first.device()), GpuOptions::default(), Box::new(Stopwatch::default()));
     *gpu.device().spoilt.lock().unwrap() = vec![["y[e + 1u] = d0[1]", "y[e + 1u] = d0[0]"]];
     let error = gpu.compile(&layer(), &limits()).map(drop).unwrap_err();
     assert!(matches!(error, Error::Device { .. }), "{error}");

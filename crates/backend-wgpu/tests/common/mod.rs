@@ -6,7 +6,8 @@ use nibble_backend_wgpu::{Gpu, GpuOptions, adapters};
 use nibble_model::Model;
 use std::path::Path;
 
-/// The first adapter, opened; says visibly if there is none. With `NIBBLE_TEST_GPU=required` there must be one.
+/// The first adapter, opened; says visibly if there is none. With `NIBBLE_TEST_GPU=required` there must be one. A kernel that would
+/// be left out fails the test.
 pub fn gpu(options: GpuOptions) -> Option<Gpu> {
     let all = adapters();
     let Some(adapter) = all.first() else {
@@ -15,7 +16,7 @@ pub fn gpu(options: GpuOptions) -> Option<Gpu> {
         eprintln!("SKIPPED: no GPU, nor software that plays one (`cargo xtask gpu` brings one)");
         return None;
     };
-    Some(Gpu::open(adapter, options).expect("an adapter that opens"))
+    Some(Gpu::open(adapter, GpuOptions { exacting: true, ..options }).expect("an adapter that opens"))
 }
 
 /// The model at `path`.
