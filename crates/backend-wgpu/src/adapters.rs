@@ -11,6 +11,8 @@ pub struct Caps {
     pub subgroup: [u32; 2],
     /// Side of the cooperative matrices (f16 with f32 sums) that it has; only where the size of subgroups is fixed.
     pub matrix: Option<u32>,
+    /// Whether it has arithmetic in half precision.
+    pub half: bool,
     /// Whether these load from vectors in workgroup memory: everywhere but on Metal.
     pub vectors: bool,
     /// Whether it multiplies four bytes in one instruction.
@@ -104,6 +106,7 @@ impl Adapter {
         Caps {
             subgroup,
             matrix,
+            half: features.contains(Features::SHADER_F16),
             vectors: self.info.backend != wgpu::Backend::Metal,
             int8_dot: self.info.backend == wgpu::Backend::Vulkan,
             binding: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(1 << 30),
@@ -131,7 +134,6 @@ impl Adapter {
             .map(|p| format!("{}x{}x{} {:?}/{:?}", p.m_size, p.n_size, p.k_size, p.ab_type, p.cr_type))
             .collect();
         let yes = |b: bool| if b { "yes" } else { "no" }.to_string();
-        let features = self.inner.features();
         vec![
             ("device", self.describe()),
             ("hardware", yes(self.is_hardware())),
@@ -142,7 +144,7 @@ impl Adapter {
                 "matrices in use",
                 caps.matrix.map_or("none: register tiles".into(), |s| format!("{s}x{s}x{s}")),
             ),
-            ("half precision", yes(features.contains(Features::SHADER_F16))),
+            ("half precision", yes(caps.half)),
             ("8-bit products", yes(caps.int8_dot)),
             ("longest binding", format!("{} MiB", limits.max_storage_buffer_binding_size >> 20)),
             ("longest buffer", format!("{} MiB", limits.max_buffer_size >> 20)),

@@ -56,8 +56,11 @@ impl Device {
         let caps = adapter.caps();
         // A clock is of use to traces; nothing else needs it.
         let mut features = REQUIRED | adapter.inner.features() & Features::TIMESTAMP_QUERY;
+        if caps.half {
+            features |= Features::SHADER_F16;
+        }
         let experimental = if caps.matrix.is_some() {
-            features |= Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16;
+            features |= Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
             // SAFETY: matrices are used as the documentation says: by whole subgroups, in shapes that the adapter lists.
             unsafe { wgpu::ExperimentalFeatures::enabled() }
         } else {

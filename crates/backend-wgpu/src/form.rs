@@ -60,6 +60,8 @@ pub enum Form {
         bits: u32,
         /// What states mean.
         book: Codebook,
+        /// Whether kernels may add in half precision.
+        half: bool,
     },
     /// 32-bit floats.
     F32,
@@ -73,9 +75,9 @@ pub enum Form {
 const PROBES: usize = 4096;
 
 impl Form {
-    /// The form of a weight's tiles, if it has some.
-    pub fn of_tiles(weight: &Encoded) -> Option<Self> {
-        trellis::codec(weight).map(|codec| Self::Trellis { bits: codec.bits as u32, book: codec.book })
+    /// The form of a weight's tiles, if it has some, for a device that adds in half precision or does not.
+    pub fn of_tiles(weight: &Encoded, half: bool) -> Option<Self> {
+        trellis::codec(weight).map(|codec| Self::Trellis { bits: codec.bits as u32, book: codec.book, half })
     }
 
     /// The smallest form that holds what this codec can say.
@@ -215,7 +217,7 @@ impl Form {
             Self::F32 => "f32".into(),
             Self::F16 => "f16".into(),
             Self::Bf16 => "bf16".into(),
-            Self::Trellis { bits, book } => format!("{bits} bits in a trellis, {book:?}"),
+            Self::Trellis { bits, book, .. } => format!("{bits} bits in a trellis, {book:?}"),
             Self::Planes { bits, codes, group, offsets } => {
                 let table = if matches!(codes, Codes::Table(_)) { " by a table" } else { "" };
                 let offset = if *offsets { " and offset" } else { "" };
@@ -288,11 +290,11 @@ mod tests {
                 let count = dims[0] * dims[1] / 256 * codec.spec().block_bytes;
                 Encoded::new("w", Shape::from(dims), codec, bytes[..count].to_vec().into()).unwrap()
             };
-            let form = Form::of_tiles(&weight([32, 64])).expect("tiles");
+            let form = Form::of_tiles(&weight([32, 64]), true).expect("tiles");
             let bits: usize = form.words(4 * 32).iter().sum::<usize>() * 32;
             assert_eq!(bits, 32 * 64 * codec.bits, "{}", form.describe());
             // Not rows of which kernels could read past the end.
-            assert_eq!(Form::of_tiles(&weight([16, 48])), None);
+            assert_eq!(Form::of_tiles(&weight([16, 48]), true), None);
         }
         assert_eq!(Form::of(codec("exl3_4_mcg")), Form::F16);
     }

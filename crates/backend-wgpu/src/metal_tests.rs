@@ -4,7 +4,7 @@
 use crate::{
     adapters::Caps,
     build::Options,
-    compile,
+    common, compile,
     kernels::{argmax, copy, draw},
     shader::{Access, Shader},
 };
@@ -29,6 +29,7 @@ fn devices() -> Vec<Caps> {
     let device = |matrix| Caps {
         subgroup: [32; 2],
         matrix,
+        half: matrix.is_some(),
         vectors: false,
         int8_dot: false,
         binding: 1 << 30,
@@ -55,6 +56,7 @@ fn graphs() -> Vec<(String, Graph)> {
         let checkpoint = nibble_format::open(&path, &codecs).unwrap();
         all.push((path.display().to_string(), nibble_model::build(&checkpoint).unwrap().graph));
     }
+    all.push(("rotated layers".into(), common::tiles::layers(1, 256)));
     // Words of a trellis are read one, two or four at a time.
     let trellises = ["exl3_1_3inst", "exl3_2_mcg", "exl3_4_mul1"].map(nibble_quant::codec);
     for codec in CODECS.iter().copied().chain(trellises) {

@@ -59,11 +59,14 @@ fn limits() -> Limits {
 
 /// The layer on a device for one row, few and many.
 fn agrees(gpu: &Gpu, what: &str) {
-    let graph = layer();
-    let mut plan = gpu.compile(&graph, &limits()).unwrap();
+    agrees_on(gpu, &layer(), what);
+}
+
+fn agrees_on(gpu: &Gpu, graph: &Graph, what: &str) {
+    let mut plan = gpu.compile(graph, &limits()).unwrap();
     for (counts, steps) in [([1, 0], 3), ([2, 1], 2), ([33, 5], 2)] {
-        let expected = ops::run(&Reference, &graph, counts, steps);
-        let found = ops::run_plan(&mut *plan, &graph, counts, steps);
+        let expected = ops::run(&Reference, graph, counts, steps);
+        let found = ops::run_plan(&mut *plan, graph, counts, steps);
         for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let largest = expected.iter().fold(1.0f32, |max, e| max.max(e.abs()));
             for (i, (f, e)) in found.iter().zip(expected).enumerate() {
@@ -83,6 +86,10 @@ type Spoilt = (&'static [[&'static str; 2]], &'static str);
 
 /// Looks that each of these is left out, told of once, and replaced by something right.
 fn replaced(cases: &[Spoilt]) {
+    replaced_in(&layer(), cases);
+}
+
+fn replaced_in(graph: &Graph, cases: &[Spoilt]) {
     let Some(first) = common::gpu(GpuOptions::default()) else { return };
     for (spoilt, label) in cases {
         // One device, so that what is not spoilt is compiled once.
@@ -91,11 +98,22 @@ fn replaced(cases: &[Spoilt]) {
             continue;
         }
         *gpu.device().spoilt.lock().unwrap() = spoilt.to_vec();
-        let warnings = gpu.prepare(&layer(), &limits()).unwrap();
+        let warnings = gpu.prepare(graph, &limits()).unwrap();
         assert!(!warnings.is_empty() && warnings.iter().all(|w| w.contains(label)), "{label}: {warnings:?}");
-        assert!(gpu.prepare(&layer(), &limits()).unwrap().is_empty(), "{label}");
-        agrees(&gpu, label);
+        assert!(gpu.prepare(graph, &limits()).unwrap().is_empty(), "{label}");
+        agrees_on(&gpu, graph, label);
     }
+}
+
+#[test]
+fn wrong_products_of_rotated_rows_give_way_to_calls_of_their_own() {
+    replaced_in(
+        &common::tiles::layers(1, 256),
+        &[
+            (&[["select(a + b, b - a, odd)", "select(a + b, a - b, odd)"]], "rotated"),
+            (&[["y0[e0] = v0_0", "y0[e0] = -v0_0"]], "rotated back"),
+        ],
+    );
 }
 
 #[test]

@@ -2,20 +2,19 @@
 
 mod common;
 
-use common::gpu;
+use common::{
+    gpu,
+    tiles::{layers, tiles},
+};
 use nibble_backend::{Activations, Backend, Limits, Sequence, Step};
 use nibble_backend_reference::Reference;
 use nibble_backend_wgpu::{Gpu, GpuOptions};
-use nibble_graph::{Activation, Graph, Linear, Rotation, Weight};
-use nibble_quant::{
-    CODECS, Codec, Encoded,
-    exl3::{Codebook, EXL3, Exl3},
-};
+use nibble_graph::{Graph, Weight};
+use nibble_quant::{CODECS, Codec, Encoded, exl3::EXL3};
 use nibble_tensor::Shape;
 use nibble_testkit::{
     Rng,
     ops::{limits, rows, run_plan},
-    uniform,
 };
 
 /// Two blocks a row at least, of a length that 32 does not divide where the encoding allows it.
@@ -50,18 +49,6 @@ fn matrix(name: &str, codec: &'static dyn Codec, n: usize, k: usize, seed: u64) 
         }
     };
     Weight::new(name, encoded.unwrap())
-}
-
-/// A matrix of tiles of random bits.
-fn tiles(name: &str, codec: &'static Exl3, [n, k]: [usize; 2], seed: u64) -> Weight {
-    let mut rng = Rng::new(seed);
-    let bytes = codec.spec().block_bytes;
-    let mut blocks = vec![0; n * k / 256 * bytes];
-    for block in blocks.chunks_exact_mut(bytes) {
-        let tile: Vec<u8> = (0..32 * codec.bits).map(|_| rng.bits() as u8).collect();
-        codec.put(&tile, block);
-    }
-    Weight::new(name, Encoded::new(name, Shape::from([n, k]), codec, blocks.into()).unwrap())
 }
 
 /// The largest number that the blocks hold.
@@ -139,36 +126,11 @@ fn trellises_multiply_and_embed_as_the_reference() {
     }
 }
 
-/// A matrix of tiles in a basis of its own.
-fn rotated(name: &str, codec: &'static Exl3, shape: [usize; 2], seed: u64) -> Linear {
-    let rotation = |end: &str, len: usize| {
-        let signs: Vec<f32> = uniform(seed, len).iter().map(|x| (x + 0.5).copysign(*x) / 8.0).collect();
-        let name = format!("{name} {end}");
-        let gain = Encoded::encode(&name, Shape::from([len]), nibble_quant::codec("f32"), &signs, None);
-        Some(Rotation { gain: Weight::new(&name, gain.unwrap()), block: 128 })
-    };
-    Linear {
-        rotate: rotation("signs", shape[1]),
-        parts: vec![tiles(name, codec, shape, seed)],
-        unrotate: rotation("signs after", shape[0]),
-        ..Linear::default()
-    }
-}
-
-/// What is between a product and the next one becomes one call: transform, signs, gate, signs, transform.
+/// Few rows and many: for one row, products make their input themselves.
 #[test]
 fn rotated_layers_are_those_of_the_reference() {
     let Some(gpu) = gpu(GpuOptions::default()) else { return };
-    let codec = Exl3::find(4, Codebook::Mcg).unwrap();
-    let mut g = Graph::default();
-    let x = rows(&mut g, "x", 128).unwrap();
-    let [gate, up] = [("gate", 1), ("up", 2)]
-        .map(|(name, seed)| g.linear(x, rotated(name, codec, [256, 128], seed)).unwrap());
-    let h = g.gated(Activation::Silu, gate, up).unwrap();
-    let y = g.linear(h, rotated("down", codec, [128, 256], 3)).unwrap();
-    let y = g.add(x, y).unwrap();
-    g.output(y);
-    compare(&gpu, "rotated", &g);
+    compare(&gpu, "rotated", &layers(1, 2304));
 }
 
 /// Nearly two thirds of the states of each codebook.

@@ -5,6 +5,7 @@ mod notes;
 mod options;
 
 use crate::{
+    compile::Turned,
     form::Form,
     kernels::{draw, gemm::Tiles},
     pack::halves,
@@ -60,6 +61,8 @@ pub struct Builder<'a> {
     /// Sums of experts that their last product makes.
     pub sums: HashMap<Value, Sum>,
     forms: HashMap<&'static str, Form>,
+    /// Products of one row that make their input themselves.
+    pub turned: Turned,
     /// Of routes whose entries are put in order for many rows: tiles, order.
     pub orders: HashMap<Value, [Slot; 2]>,
 }
@@ -86,6 +89,7 @@ impl<'a> Builder<'a> {
             choosing: HashMap::new(),
             sums: HashMap::new(),
             forms: HashMap::new(),
+            turned: Turned::default(),
             orders: HashMap::new(),
         }
     }
@@ -255,7 +259,7 @@ impl<'a> Builder<'a> {
         if self.options.wide.contains(&name) {
             return Form::widest(codec.kind());
         }
-        if let Some(tiles) = Form::of_tiles(weight) {
+        if let Some(tiles) = Form::of_tiles(weight, self.options.caps.half) {
             return tiles;
         }
         self.forms.entry(name).or_insert_with(|| Form::of(codec)).clone()

@@ -286,6 +286,7 @@ mod tests {
         let caps = Caps {
             subgroup: [32; 2],
             matrix: Some(16),
+            half: true,
             vectors: true,
             int8_dot: true,
             binding: 1 << 30,

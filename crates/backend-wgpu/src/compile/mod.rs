@@ -5,8 +5,12 @@ mod experts;
 mod few;
 mod norms;
 mod products;
+mod program;
+mod rotated;
 mod rounding;
 mod tiles;
+
+pub use rotated::Turned;
 
 use crate::{
     build::{Builder, FEW, MOST_GROUPS, Options, call, columns, ints, is_pointwise},
@@ -24,6 +28,7 @@ use nibble_graph::{Graph, Op, Rows, Value};
 /// [`Error::Unsupported`] for what this device cannot do, [`Error::Memory`] for what it cannot bind.
 pub fn tape(graph: &Graph, options: Options<'_>, device: &str) -> Result<Tape, Error> {
     let mut b = Builder::new(graph, options);
+    b.find_rotated();
     for i in 0..graph.nodes.len() {
         if !b.done[i] {
             b.node(Value(i as u32), device)?;
@@ -239,7 +244,8 @@ impl Builder<'_> {
             Some(block) => (hadamard::hadamard(block, &chains), columns(width, block)),
         };
         let slots = [x, y].into_iter().chain(slots).collect();
-        self.push(last, y, vec![call(shader, slots, ints([width]), grid)]);
+        let calls = vec![call(shader, slots, ints([width]), grid)];
+        self.push_single(last, Some(y), vec![Variant { most: usize::MAX, each: 0, calls }]);
     }
 
     /// The nodes from `value` to `last` are part of a call.

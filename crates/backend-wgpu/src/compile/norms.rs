@@ -43,7 +43,8 @@ impl Builder<'_> {
         let [codes, others] = self.readers(value);
         let shader = norm::rms_norm_codes(others);
         if !codes || len != self.value(value).width || self.is_wrong(&shader) {
-            return self.push(value, y, vec![plain]);
+            let all = Variant { most: usize::MAX, each: 0, calls: vec![plain] };
+            return self.push_single(value, Some(y), vec![all]);
         }
         let row_halves = halves(len);
         let most = self.few_rows(self.value(value).rows);

@@ -224,7 +224,7 @@ impl Builder<'_> {
             variants.push(Variant { most, each: 0, calls });
         }
         let result = group.ends.last().map(|e| e.2);
-        self.push_variants(last, result, variants);
+        self.push_single(last, result, variants);
         Ok(())
     }
 }

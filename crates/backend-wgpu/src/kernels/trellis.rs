@@ -1,22 +1,33 @@
 //! EXL3's trellis in WGSL: states from a unit of bits, numbers from states.
 //!
-//! What the codec rounds to half precision in the end is exact here, so that whoever reads it rounds once.
+//! What the codec rounds to half precision in the end is exact here, so that whoever reads it rounds once, or it is the sum of
+//! two halves in half precision, which is rounded at once.
 
 use crate::shader::Source;
 use nibble_quant::exl3::{Codebook, input};
 
-/// Declares the function from states to numbers that are yet to be rounded, and the one that rounds them.
-pub fn declare(s: &mut Source, book: Codebook) {
+/// Whether `numbers_of` rounds. A fused multiplication and addition in half precision is not to be had for sure.
+pub fn is_rounded(book: Codebook, half: bool) -> bool {
+    half && book != Codebook::Mul1
+}
+
+/// Declares the function from states to numbers, and the one that rounds those that are not; `half`: with additions in half
+/// precision.
+pub fn declare(s: &mut Source, book: Codebook, half: bool) {
     // Two halves in each word.
-    let halves = "let m = (x & vec4<u32>(0x8fff8fffu)) ^ vec4<u32>(0x3b603b60u);
-let a = unpack2x16float(m.x);
-let b = unpack2x16float(m.y);
-let c = unpack2x16float(m.z);
-let d = unpack2x16float(m.w);
-return vec4<f32>(a.x + a.y, b.x + b.y, c.x + c.y, d.x + d.y);";
+    let pairs = ["x", "y", "z", "w"].map(|c| format!("let {c} = unpack2x16float(m.{c});\n")).concat();
+    let side = |c: &str| format!("vec4<f32>(x.{c}, y.{c}, z.{c}, w.{c})");
+    let sum = match half {
+        true => format!("vec4<f32>(vec4<f16>({}) + vec4<f16>({}))", side("x"), side("y")),
+        false => format!("{} + {}", side("x"), side("y")),
+    };
+    let halves =
+        format!("let m = (product & vec4<u32>(0x8fff8fffu)) ^ vec4<u32>(0x3b603b60u);\n{pairs}return {sum};");
     let body = match book {
-        Codebook::ThreeInst => format!("let x = states * 89226354u + vec4<u32>(64248484u);\n{halves}"),
-        Codebook::Mcg => format!("let x = states * 0xcbac1fedu;\n{halves}"),
+        Codebook::ThreeInst => {
+            format!("let product = states * 89226354u + vec4<u32>(64248484u);\n{halves}")
+        }
+        Codebook::Mcg => format!("let product = states * 0xcbac1fedu;\n{halves}"),
         // Half-precision 0x1eee, and 1024 times that plus 0xc931: in multiples of 2^-18.
         Codebook::Mul1 => {
             let sum = ["x", "y", "z", "w"].map(|c| format!("dot4U8Packed(x.{c}, 0x01010101u)")).join(", ");
@@ -29,14 +40,18 @@ return fma(sums, vec4<f32>({:?}), vec4<f32>({:?}));",
             )
         }
     };
-    // Drivers leave out a mere conversion there and back. Numbers are 0 or normal in half precision.
-    s.item(
-        "fn in_half(x: vec4<f32>) -> vec4<f32> {
+    if is_rounded(book, half) {
+        s.enable("f16");
+    } else {
+        // Drivers leave out a mere conversion there and back. Numbers are 0 or normal in half precision.
+        s.item(
+            "fn in_half(x: vec4<f32>) -> vec4<f32> {
 let u = bitcast<vec4<u32>>(x);
 let even = (u >> vec4<u32>(13u)) & vec4<u32>(1u);
 return bitcast<vec4<f32>>((u + vec4<u32>(0xfffu) + even) & vec4<u32>(0xffffe000u));
 }",
-    );
+        );
+    }
     s.item(&format!("fn numbers_of(states: vec4<u32>) -> vec4<f32> {{\n{body}\n}}"));
 }
 

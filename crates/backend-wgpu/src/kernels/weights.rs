@@ -22,9 +22,9 @@ impl<'a> Weights<'a> {
         match form {
             Form::F32 => s.read(prefix, "vec4<f32>"),
             Form::F16 | Form::Bf16 => s.read(prefix, "vec4<u32>"),
-            Form::Trellis { bits, book } => {
-                s.read(prefix, trellis::element(*bits));
-                trellis::declare(s, *book);
+            &Form::Trellis { bits, book, half } => {
+                s.read(prefix, trellis::element(bits));
+                trellis::declare(s, book, half);
             }
             Form::Planes { codes, offsets, .. } => {
                 for (width, _) in form.planes() {
@@ -202,7 +202,9 @@ let {row}b = (({row}n & ~7u) | (({row}n + 7u) & 7u)) * p.halves;\n"
                 format!("vec4<f32>(unpack4xI8({v}{j}))")
             }
             Form::Planes { .. } => format!("vec4<f32>(unpack4xU8({v}{j}))"),
-            Form::Trellis { .. } => format!("in_half({v}{j})"),
+            &Form::Trellis { book, half, .. } if !trellis::is_rounded(book, half) => {
+                format!("in_half({v}{j})")
+            }
             _ => format!("{v}{j}"),
         }
     }

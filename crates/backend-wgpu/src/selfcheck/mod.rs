@@ -8,6 +8,7 @@ mod attention;
 mod norms;
 mod numbers;
 mod product;
+mod rotated;
 mod store;
 mod verdict;
 
@@ -15,6 +16,7 @@ pub use arrange::Arrange;
 pub use attention::{Attend, How};
 pub use norms::{Embed, L2Norm, Quantize, RmsNorm, RmsNormCodes, ToHalf};
 pub use product::Product;
+pub use rotated::{Rotated, RotatedBack};
 pub use store::{Cache, Store};
 
 use crate::{

@@ -51,7 +51,7 @@ impl Matrix {
     pub fn new(form: &Form, rows: usize, row_halves: usize, r: &mut Seeded) -> Self {
         let halves = rows * row_halves;
         let words = form.words(halves);
-        if let Form::Trellis { bits, book } = form {
+        if let Form::Trellis { bits, book, .. } = form {
             return Self::trellis((*bits as usize, *book), rows, row_halves, r);
         }
         let Form::Planes { bits, codes, group, offsets } = form else {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod tiles;
+
 use nibble_backend_wgpu::{Gpu, GpuOptions, adapters};
 use nibble_model::Model;
 use std::path::Path;
