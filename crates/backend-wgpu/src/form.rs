@@ -14,7 +14,7 @@
 
 use crate::trellis;
 use half::{bf16, f16};
-use nibble_quant::{Codec, Encoded, Group, Kind, Unpacked, exl3::Codebook};
+use nibble_quant::{Codec, Encoded, Group, Kind, Unpacked, exl3::Codebook, f8_scaled::Layout};
 
 /// Widths that planes have, from the lowest bits of a code on.
 pub const WIDTHS: [u32; 4] = [8, 4, 2, 1];
@@ -63,6 +63,13 @@ pub enum Form {
         /// Whether kernels may add in half precision.
         half: bool,
     },
+    /// Eight-bit floats in a plane of 8 bits, with a 32-bit scale for every group if they have one.
+    F8 {
+        /// Bits of the mantissa: 3, or 2.
+        mantissa: u32,
+        /// Numbers in a group: whole blocks of 32.
+        group: Option<usize>,
+    },
     /// 32-bit floats.
     F32,
     /// Half precision, two in a word.
@@ -86,6 +93,12 @@ impl Form {
     /// it is packed, and gets [`Form::widest`].
     pub fn of(codec: &dyn Codec) -> Self {
         let spec = codec.spec();
+        if let Some(layout) = Layout::of(codec) {
+            return Self::F8 {
+                mantissa: layout.mantissa,
+                group: (layout.lead > 0).then_some(spec.block_len),
+            };
+        }
         let mut state = 1u64;
         let mut block = vec![0u8; spec.block_bytes];
         let mut fill = |block: &mut [u8]| {
@@ -197,6 +210,9 @@ impl Form {
             Self::F32 => vec![halves * 16],
             Self::F16 | Self::Bf16 => vec![halves * 8],
             Self::Trellis { bits, .. } => vec![halves * *bits as usize / 2],
+            Self::F8 { group, .. } => {
+                [halves * 4].into_iter().chain(group.map(|group| (halves * 16).div_ceil(group))).collect()
+            }
             Self::Planes { group, offsets, .. } => {
                 let mut words: Vec<_> = self
                     .planes()
@@ -211,12 +227,22 @@ impl Form {
         }
     }
 
+    /// Bits of a number, with scales and offsets.
+    pub fn bits(&self) -> f64 {
+        // Of a row of 4096 numbers.
+        self.words(256).iter().sum::<usize>() as f64 * 32.0 / 4096.0
+    }
+
     /// In words, for reports: `4 bits, f16 scale a 32`.
     pub fn describe(&self) -> String {
         match self {
             Self::F32 => "f32".into(),
             Self::F16 => "f16".into(),
             Self::Bf16 => "bf16".into(),
+            Self::F8 { mantissa, group } => {
+                let scale = group.map_or(String::new(), |group| format!(", scale for every {group}"));
+                format!("floats of 8 bits, {mantissa} of them behind the point{scale}")
+            }
             Self::Trellis { bits, book, .. } => format!("{bits} bits in a trellis, {book:?}"),
             Self::Planes { bits, codes, group, offsets } => {
                 let table = if matches!(codes, Codes::Table(_)) { " by a table" } else { "" };
@@ -268,6 +294,27 @@ mod tests {
         assert_eq!(Form::of(codec("f16")), Form::F16);
         assert_eq!(Form::of(codec("bf16")), Form::Bf16);
         assert_eq!(Form::of(codec("f32")), Form::F32);
+    }
+
+    /// Those of grids and tiny blocks, whose codes are told apart one by one, and of scales for 16 numbers that are numbers of few
+    /// bits in the file.
+    #[test]
+    fn all_other_codecs_take_at_most_one_bit_more_than_in_the_file() {
+        let file = |spec: &nibble_quant::Spec| spec.block_bytes as f64 * 8.0 / spec.block_len as f64;
+        let all = nibble_quant::CODECS.iter().map(|codec| (codec.spec(), Form::of(*codec).bits()));
+        let inflated = all.filter(|(spec, bits)| *bits > file(spec) + 1.0);
+        let expected = [
+            ("q2_k", 4.0),
+            ("iq1_s", 4.5),
+            ("iq1_m", 5.0),
+            ("iq2_xxs", 4.5),
+            ("iq2_xs", 5.0),
+            ("iq2_s", 5.0),
+            ("iq3_xxs", 4.5),
+            ("iq3_s", 4.5),
+            ("stq1_0", 2.5),
+        ];
+        assert_eq!(inflated.map(|(spec, bits)| (spec.name, bits)).collect::<Vec<_>>(), expected);
     }
 
     /// What MLX, GPTQ, AWQ, compressed-tensors and EXL2 become.

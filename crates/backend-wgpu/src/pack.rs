@@ -6,7 +6,7 @@ use crate::{
 };
 use half::{bf16, f16};
 use nibble_graph::{Graph, WeightId};
-use nibble_quant::{Encoded, Group, Kind, Unpacked};
+use nibble_quant::{Encoded, Group, Kind, Unpacked, f8_scaled::Layout};
 use std::{
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
@@ -179,6 +179,7 @@ impl<'a> Packer<'a> {
                 trellis::pack(row.0, row.1, planes.next().expect("one plane"));
                 true
             }
+            Form::F8 { .. } => floats_of_bytes(row, planes),
             _ => self.floats(row, planes.next().expect("floats are one plane")),
         }
     }
@@ -253,6 +254,27 @@ impl<'a> Packer<'a> {
     }
 }
 
+/// Codes and scales of eight-bit floats; nothing that is no number.
+fn floats_of_bytes((weight, row): (&Encoded, usize), planes: &mut dyn Iterator<Item = &mut [u32]>) -> bool {
+    let layout = Layout::of(weight.codec()).expect("the form of eight-bit floats");
+    let spec = weight.codec().spec();
+    let codes = planes.next().expect("a plane of codes");
+    let mut scales = planes.next();
+    for (i, block) in weight.row(row).chunks_exact(spec.block_bytes).enumerate() {
+        if let Some(scales) = &mut scales {
+            scales[i] = layout.scale(block).to_bits();
+        }
+        for (j, &code) in block[layout.lead..].iter().enumerate() {
+            let (word, at) = place(8, i * spec.block_len + j);
+            codes[word] |= u32::from(code) << at;
+            if !layout.is_number(code) {
+                return false;
+            }
+        }
+    }
+    true
+}
+
 /// Where number `i` of a row stands in a plane: its word and its lowest bit.
 fn place(width: u32, i: usize) -> (usize, u32) {
     let byte = (i % 4) as u32 * 8;
@@ -275,6 +297,21 @@ mod tests {
     fn unpack(form: &Form, packed: &Packed, row: usize, len: usize) -> Vec<f32> {
         let halves = halves(len);
         let words = form.words(halves);
+        if let Form::F8 { mantissa, group } = *form {
+            let code = |i: usize| (packed.planes[0][row * words[0] + i / 4] >> (8 * (i % 4))) as u8;
+            let scale = |i: usize| match group {
+                Some(group) => f32::from_bits(packed.planes[1][row * words[1] + i / group]),
+                None => 1.0,
+            };
+            let codec = nibble_quant::codec(if mantissa == 3 { "f8_e4m3" } else { "f8_e5m2" });
+            let mut number = [0.0];
+            return (0..len)
+                .map(|i| {
+                    codec.decode(&[code(i)], &mut number);
+                    number[0] * scale(i)
+                })
+                .collect();
+        }
         let Form::Planes { codes, group, offsets, .. } = form else {
             let plane = &packed.planes[0][row * words[0]..];
             let pair = |i: usize| (plane[i / 2] >> (i % 2 * 16)) as u16;

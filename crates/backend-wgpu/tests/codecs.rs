@@ -10,7 +10,7 @@ use nibble_backend::{Activations, Backend, Limits, Sequence, Step};
 use nibble_backend_reference::Reference;
 use nibble_backend_wgpu::{Gpu, GpuOptions};
 use nibble_graph::{Graph, Weight};
-use nibble_quant::{CODECS, Codec, Encoded, exl3::EXL3};
+use nibble_quant::{CODECS, Codec, Encoded, exl3::EXL3, f8_scaled::Layout};
 use nibble_tensor::Shape;
 use nibble_testkit::{
     Rng,
@@ -133,32 +133,59 @@ fn rotated_layers_are_those_of_the_reference() {
     compare(&gpu, "rotated", &layers(1, 2304));
 }
 
+/// The rows of a table of 128 rows are those of its codec, bit for bit.
+fn same_rows(gpu: &Gpu, table: Weight) {
+    let (name, numbers) = (table.data.codec().spec().name, table.data.decode());
+    let width = table.data.shape().row_len();
+    let mut g = Graph::default();
+    let tokens = g.tokens().unwrap();
+    let x = g.embed(tokens, table).unwrap();
+    g.output(x);
+    let mut plan = gpu.compile(&g, &limits(128)).unwrap();
+    let (tokens, positions) = ((0..128).collect::<Vec<_>>(), (0..128).collect::<Vec<_>>());
+    let (sequences, wanted) = ([Sequence { pages: &[0, 1], prompt_len: 128, state: 0 }], [127]);
+    let step = Step {
+        tokens: &tokens,
+        positions: &positions,
+        sequence: &[0; 128],
+        sequences: &sequences,
+        wanted: &wanted,
+    };
+    plan.run(&step).unwrap();
+    for (token, expected) in numbers.chunks_exact(width).enumerate() {
+        let mut found = vec![0.0; width];
+        plan.read(0, token, &mut found).unwrap();
+        let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&found), bits(expected), "{name} row {token}");
+    }
+}
+
 /// Nearly two thirds of the states of each codebook.
 #[test]
 fn numbers_of_states_are_those_of_the_codec_bit_for_bit() {
     let Some(gpu) = gpu(GpuOptions::default()) else { return };
     for codec in EXL3 {
-        let table = tiles("table", codec, [128, 512], 3);
-        let numbers = table.data.decode();
-        let mut g = Graph::default();
-        let tokens = g.tokens().unwrap();
-        let x = g.embed(tokens, table).unwrap();
-        g.output(x);
-        let mut plan = gpu.compile(&g, &limits(128)).unwrap();
-        let (tokens, positions) = ((0..128).collect::<Vec<_>>(), (0..128).collect::<Vec<_>>());
-        let (sequences, wanted) = ([Sequence { pages: &[0, 1], prompt_len: 128, state: 0 }], [127]);
-        let step = Step {
-            tokens: &tokens,
-            positions: &positions,
-            sequence: &[0; 128],
-            sequences: &sequences,
-            wanted: &wanted,
-        };
-        plan.run(&step).unwrap();
-        for (token, expected) in numbers.chunks_exact(512).enumerate() {
-            let mut found = vec![0.0; 512];
-            plan.read(0, token, &mut found).unwrap();
-            assert_eq!(found, expected, "{} row {token}", codec.spec().name);
+        same_rows(&gpu, tiles("table", codec, [128, 512], 3));
+    }
+}
+
+/// All bytes, under scales of single precision and powers of two.
+#[test]
+fn eight_bit_floats_are_those_of_the_codec_bit_for_bit() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    for (codec, layout) in CODECS.iter().filter_map(|&codec| Some((codec, Layout::of(codec)?))) {
+        let spec = codec.spec();
+        let (width, mut rng) = (256, Rng::new(7));
+        let mut numbers = (0..=255u8).filter(|&byte| layout.is_number(byte)).cycle();
+        let mut bytes = vec![];
+        for _ in 0..128 * width / spec.block_len {
+            match layout.lead {
+                1 => bytes.push(100 + rng.below(40) as u8),
+                lead => bytes.extend(&(rng.uniform() * 1e-3).to_le_bytes()[..lead]),
+            }
+            bytes.extend(numbers.by_ref().take(spec.block_len));
         }
+        let data = Encoded::new("table", Shape::from([128, width]), codec, bytes.into()).unwrap();
+        same_rows(&gpu, Weight::new("table", data));
     }
 }

@@ -13,7 +13,7 @@ mod f16;
 mod f32;
 mod f64;
 mod f8;
-mod f8_scaled;
+pub mod f8_scaled;
 mod fields;
 mod fp4;
 pub mod grids;

@@ -20,6 +20,13 @@ impl<'a> Weights<'a> {
     /// Declares the bindings, in the order of [`Form::words`], and the immediate `{prefix}_factor`.
     pub fn declare(s: &mut Source, form: &'a Form, prefix: &'static str) -> Self {
         match form {
+            &Form::F8 { mantissa, group } => {
+                s.read(&format!("{prefix}_8"), "vec4<u32>");
+                if group.is_some() {
+                    s.read(&format!("{prefix}_scales"), "f32");
+                }
+                s.item(&eights(mantissa));
+            }
             Form::F32 => s.read(prefix, "vec4<f32>"),
             Form::F16 | Form::Bf16 => s.read(prefix, "vec4<u32>"),
             &Form::Trellis { bits, book, half } => {
@@ -128,6 +135,11 @@ let {row}b = (({row}n & ~7u) | (({row}n + 7u) & 7u)) * p.halves;\n"
             words.push((format!("{v}wp"), "u32", before));
             return words;
         }
+        if let &Form::F8 { group, .. } = self.form {
+            let codes = (format!("{v}w8"), "vec4<u32>", format!("{w}_8[{v}at]"));
+            let scale = |group| (format!("{v}ws"), "f32", format!("{w}_scales[{v}at / {}u]", group / 16));
+            return [codes].into_iter().chain(group.map(scale)).collect();
+        }
         let Form::Planes { group, .. } = self.form else {
             let (count, ty) = if *self.form == Form::F32 { (4, "vec4<f32>") } else { (2, "vec4<u32>") };
             let word = |i| (format!("{v}w{i}"), ty, format!("{w}[{v}at * {count}u + {i}u]"));
@@ -156,6 +168,11 @@ let {row}b = (({row}n & ~7u) | (({row}n + 7u) & 7u)) * p.halves;\n"
                     format!("let {}{j} = {four};\n", vs[second])
                 };
                 (0..8).map(|i| numbers(i / 4, i % 4)).collect()
+            }
+            Form::F8 { group, .. } => {
+                let scale = if group.is_some() { format!(" * {v}ws") } else { String::new() };
+                let four = |(j, c)| format!("let {v}{j} = eights({v}w8.{c}){scale};\n");
+                ["x", "y", "z", "w"].into_iter().enumerate().map(four).collect()
             }
             Form::F32 => (0..4).map(|j| format!("let {v}{j} = {v}w{j};\n")).collect(),
             Form::F16 => pairs(v, |x| format!("unpack2x16float({x})")),
@@ -292,6 +309,22 @@ let {row}b = (({row}n & ~7u) | (({row}n + 7u) & 7u)) * p.halves;\n"
         let offset = if self.has_offsets() { format!(" + {v}o * p.{w}_factor") } else { String::new() };
         format!("({numbers} * ({v}s * p.{w}_factor){offset})")
     }
+}
+
+/// Declares the function from four bytes to eight-bit floats: integers of few bits, so that no small number is lost.
+fn eights(mantissa: u32) -> String {
+    let (exponents, one) = (0x7f >> mantissa, 1 << mantissa);
+    let least = 2f32.powi(1 - exponents / 2 - mantissa as i32);
+    format!(
+        "fn eights(word: u32) -> vec4<f32> {{
+let c = unpack4xU8(word);
+let e = (c >> vec4<u32>({mantissa}u)) & vec4<u32>({exponents}u);
+let m = (c & vec4<u32>({}u)) + select(vec4<u32>(0u), vec4<u32>({one}u), e > vec4<u32>(0u));
+let x = vec4<f32>(m << (max(e, vec4<u32>(1u)) - vec4<u32>(1u))) * {least:?};
+return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) | ((c & vec4<u32>(128u)) << vec4<u32>(24u)));
+}}",
+        one - 1
+    )
 }
 
 /// What a plane is read by.

@@ -54,6 +54,24 @@ impl Matrix {
         if let Form::Trellis { bits, book, .. } = form {
             return Self::trellis((*bits as usize, *book), rows, row_halves, r);
         }
+        if let &Form::F8 { mantissa, group } = form {
+            // Below 2.
+            let codes: Vec<u32> = (0..words[0]).map(|_| r.word() & 0xbfbf_bfbf).collect();
+            let scales: Vec<f64> = words.get(1).map_or(vec![], |&n| (0..n).map(|_| r.size()).collect());
+            let decode = |i: usize| {
+                let code = codes[i / 4] >> (8 * (i % 4));
+                let (e, m) = (code >> mantissa & (0x7f >> mantissa), f64::from(code & ((1 << mantissa) - 1)));
+                let (one, bias) = (f64::from(1 << mantissa), (0x7f >> mantissa) / 2);
+                let m = m / one + if e > 0 { 1.0 } else { 0.0 };
+                let x = m * 2f64.powi(e.max(1) as i32 - bias);
+                let x = if code & 0x80 == 0 { x } else { -x };
+                x * group.map_or(1.0, |group| scales[i / group])
+            };
+            let numbers = (0..halves * 16).map(decode).collect();
+            let scales = scales.iter().map(|&x| (x as f32).to_bits()).collect();
+            let planes = [codes].into_iter().chain(group.map(|_| scales)).collect();
+            return Self { planes, factor: 1.0, numbers };
+        }
         let Form::Planes { bits, codes, group, offsets } = form else {
             let numbers = r.numbers(halves * 16);
             let pair = |to: fn(f64) -> u16| -> Vec<u32> {
