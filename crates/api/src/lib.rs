@@ -62,7 +62,7 @@ pub use nibble_backend::{
     Sequence, Span, Step, Tracer, timed,
 };
 pub use nibble_backend_cpu::available_memory;
-pub use nibble_backend_wgpu::{Cache, Tuning};
+pub use nibble_backend_wgpu::{Cache, Tuning, kept as kept_on_gpu};
 pub use nibble_chat::Message;
 pub use nibble_engine::{Engine, Event, FinishReason, Request, RequestId, Usage};
 pub use nibble_format::{

@@ -241,7 +241,8 @@ impl Form {
             Self::Bf16 => "bf16".into(),
             Self::F8 { mantissa, group } => {
                 let scale = group.map_or(String::new(), |group| format!(", scale for every {group}"));
-                format!("floats of 8 bits, {mantissa} of them behind the point{scale}")
+                let name = if *mantissa == 3 { "E4M3" } else { "E5M2" };
+                format!("8 bits, {name}{scale}")
             }
             Self::Trellis { bits, book, .. } => format!("{bits} bits in a trellis, {book:?}"),
             Self::Planes { bits, codes, group, offsets } => {
@@ -251,6 +252,12 @@ impl Form {
             }
         }
     }
+}
+
+/// How a weight lies on a device: in words, and the bits of a number, with scales and offsets.
+pub fn kept(weight: &Encoded) -> (String, f64) {
+    let form = Form::of_tiles(weight, true).unwrap_or_else(|| Form::of(weight.codec()));
+    (form.describe(), form.bits())
 }
 
 fn gcd(a: i32, b: i32) -> i32 {

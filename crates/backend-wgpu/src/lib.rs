@@ -36,6 +36,7 @@ mod tune;
 mod turns;
 
 pub use adapters::{Adapter, Caps, adapters};
+pub use form::kept;
 pub use gpu::{Gpu, GpuOptions};
 pub use selfcheck::Cache;
 pub use tune::Tuning;

@@ -5,7 +5,7 @@ use crate::{
     run::open,
     terminal::{self, size},
 };
-use nibble_api::{Error, Kind, Limits, Memory, Model, OpenOptions, Options, problems};
+use nibble_api::{Error, Kind, Limits, Memory, Model, OpenOptions, Options, kept_on_gpu, problems};
 use serde_json::json;
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
@@ -15,11 +15,23 @@ struct Encoding {
     tensors: usize,
     weights: u64,
     bytes: u64,
+    /// How matrices lie on a GPU, in words: for each encoding, with their numbers and the bits of these.
+    on_gpu: BTreeMap<&'static str, (String, u64, f64)>,
 }
 
 impl Encoding {
     fn bits(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.weights.max(1) as f64
+    }
+
+    /// How a GPU keeps them, in words, and in how many bits a weight; nothing for vectors.
+    fn on_gpu(&self) -> Option<(String, f64)> {
+        let mut words: Vec<&str> = self.on_gpu.values().map(|(words, ..)| words.as_str()).collect();
+        words.sort_unstable();
+        words.dedup();
+        let weights: u64 = self.on_gpu.values().map(|(_, weights, _)| weights).sum();
+        let bits: f64 = self.on_gpu.values().map(|(_, weights, bits)| *weights as f64 * bits).sum();
+        (weights > 0).then(|| (words.join("; "), bits / weights as f64))
     }
 }
 
@@ -118,7 +130,15 @@ fn roles(model: &Model) -> BTreeMap<&str, Encoding> {
         let (role, matrix) = role(name);
         let entry = all.entry(role).or_default();
         entry.tensors += usize::from(matrix);
-        entry.weights += if matrix { tensor.shape().elements() as u64 } else { 0 };
+        let weights = if matrix { tensor.shape().elements() as u64 } else { 0 };
+        entry.weights += weights;
+        if matrix && tensor.shape().dims().len() > 1 {
+            let on_gpu = entry.on_gpu.entry(tensor.name()).or_insert_with(|| {
+                let (words, bits) = kept_on_gpu(tensor);
+                (words, 0, bits)
+            });
+            on_gpu.1 += weights;
+        }
         entry.bytes += tensor.byte_len() as u64;
     }
     all
@@ -129,6 +149,7 @@ fn total(encodings: &BTreeMap<&'static str, Encoding>) -> Encoding {
         tensors: sum.tensors + e.tensors,
         weights: sum.weights + e.weights,
         bytes: sum.bytes + e.bytes,
+        ..sum
     })
 }
 
@@ -146,7 +167,10 @@ fn report(model: &Model, tensors: bool, limits: &Limits, memory: &Memory) -> ser
     let kinds: serde_json::Map<_, _> = roles(model)
         .iter()
         .map(|(role, e)| {
-            let value = json!({ "tensors": e.tensors, "weights": e.weights, "bytes": e.bytes, "bits_per_weight": e.bits() });
+            let mut value = json!({ "tensors": e.tensors, "weights": e.weights, "bytes": e.bytes, "bits_per_weight": e.bits() });
+            if let Some((words, bits)) = e.on_gpu() {
+                value["gpu"] = json!({ "form": words, "bits_per_weight": bits });
+            }
             (role.to_string(), value)
         })
         .collect();
@@ -208,9 +232,11 @@ fn page(model: &Model, tensors: bool, limits: &Limits, memory: &Memory) -> Strin
     for (name, e) in &by_codec {
         line("", format!("{name:<8} {:>4} tensors  {:>10}  {:.2} bits", e.tensors, size(e.bytes), e.bits()));
     }
-    line("kinds", "bits a weight, with scales and all that stands beside".into());
+    line("kinds", "bits a weight, with scales and all that stands beside; as a GPU keeps them".into());
     for (role, e) in roles(model).iter().filter(|(role, _)| !role.ends_with("norm")) {
-        line("", format!("{role:<14} {:>4} tensors  {:>10}  {:.2} bits", e.tensors, size(e.bytes), e.bits()));
+        let gpu = e.on_gpu().map_or(String::new(), |(words, bits)| format!("; GPU: {bits:.2}, {words}"));
+        let file = format!("{:>4} tensors  {:>10}  {:.2} bits", e.tensors, size(e.bytes), e.bits());
+        line("", format!("{role:<14} {file}{gpu}"));
     }
     line("context", format!("{} tokens", config.context));
     line("tokenizer", tokenizer(model).unwrap_or_else(|| "none".into()));

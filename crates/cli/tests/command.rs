@@ -118,21 +118,24 @@ fn inspect_knows_encodings_memory_and_the_graph() {
 
 #[test]
 fn inspect_knows_every_packed_directory_and_what_is_missing_in_a_broken_one() {
-    for (folder, container, kind, bits) in [
-        ("mlx-4-64", "mlx", "ffn.down", 4.5),
-        ("gptq-4-order", "gptq", "attn.q", 5.25),
-        ("awq", "awq", "attn.o", 4.5),
-        ("ct-int4", "compressed-tensors", "ffn.up", 4.25),
-        ("fp8-blocks", "fp8", "ffn.up", 8.25),
-        ("bitnet", "bitnet", "ffn.up", 2.25),
-        ("modelopt-nvfp4", "modelopt", "ffn.up", 4.5),
-        ("exl2-mixed", "exl2", "attn.k", 6.0),
-        ("exl3-2-mul1", "exl3", "attn.q", 2.6),
+    // Bits a weight with all that stands beside, and as a GPU keeps the matrix.
+    for (folder, container, kind, bits, on_gpu) in [
+        ("mlx-4-64", "mlx", "ffn.down", 4.5, 5.0),
+        ("gptq-4-order", "gptq", "attn.q", 5.25, 5.0),
+        ("awq", "awq", "attn.o", 4.5, 5.0),
+        ("ct-int4", "compressed-tensors", "ffn.up", 4.25, 5.0),
+        ("fp8-blocks", "fp8", "ffn.up", 8.25, 8.25),
+        ("bitnet", "bitnet", "ffn.up", 2.25, 2.5),
+        ("modelopt-nvfp4", "modelopt", "ffn.up", 4.5, 5.0),
+        ("exl2-mixed", "exl2", "attn.k", 6.0, 5.75),
+        ("exl3-2-mul1", "exl3", "attn.q", 2.6, 2.0),
     ] {
         let value = json(&nibble(&["inspect", &golden(&format!("containers/{folder}")), "--json"]));
         assert_eq!(value["container"], container, "{folder}");
         let found = value["kinds"][kind]["bits_per_weight"].as_f64().unwrap();
         assert!((found - bits).abs() < 0.2, "{folder}: {kind} has {found} bits");
+        let found = value["kinds"][kind]["gpu"]["bits_per_weight"].as_f64().unwrap();
+        assert!((found - on_gpu).abs() < 0.01, "{folder}: {kind} has {found} bits on a GPU");
         let own = value["memory"]["own_weights"].as_u64().unwrap();
         assert!(own > 10_000, "{folder}: what is written anew counts as own memory");
     }
