@@ -76,6 +76,19 @@ fn gguf_files_have_the_logits_of_their_models() {
     }
 }
 
+/// Rotated tiles and eight-bit floats, which lie on the device as in no GGUF file.
+#[test]
+fn packed_directories_have_the_logits_of_their_numbers() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    let own = ["exl3-2-mul1", "exl3-3-mcg", "fp8-blocks"];
+    let folders: Vec<_> =
+        golden::containers().into_iter().filter(|path| own.iter().any(|own| path.ends_with(own))).collect();
+    assert_eq!(folders.len(), own.len(), "{folders:?}");
+    for folder in folders {
+        check(&gpu, &folder, &folder.join("golden.json"));
+    }
+}
+
 #[test]
 fn trained_models_have_the_logits_of_transformers() {
     let Some(gpu) = gpu(GpuOptions::default()) else { return };
