@@ -56,7 +56,7 @@ fn graphs() -> Vec<(String, Graph)> {
         let checkpoint = nibble_format::open(&path, &codecs).unwrap();
         all.push((path.display().to_string(), nibble_model::build(&checkpoint).unwrap().graph));
     }
-    all.push(("rotated layers".into(), common::tiles::layers(1, 256)));
+    all.push(("rotated layers".into(), common::tiles::layers(1, 256, false)));
     // Words of a trellis are read one, two or four at a time.
     let trellises = ["exl3_1_3inst", "exl3_2_mcg", "exl3_4_mul1"].map(nibble_quant::codec);
     for codec in CODECS.iter().copied().chain(trellises) {

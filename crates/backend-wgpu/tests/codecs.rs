@@ -126,11 +126,12 @@ fn trellises_multiply_and_embed_as_the_reference() {
     }
 }
 
-/// Few rows and many: for one row, products make their input themselves.
+/// Few rows and many: for few, products make their input themselves.
 #[test]
 fn rotated_layers_are_those_of_the_reference() {
     let Some(gpu) = gpu(GpuOptions::default()) else { return };
-    compare(&gpu, "rotated", &layers(1, 2304));
+    compare(&gpu, "rotated", &layers(1, 2304, false));
+    compare(&gpu, "rotated and normed", &layers(1, 256, true));
 }
 
 /// The rows of a table of 128 rows are those of its codec, bit for bit.

@@ -61,7 +61,7 @@ pub struct Builder<'a> {
     /// Sums of experts that their last product makes.
     pub sums: HashMap<Value, Sum>,
     forms: HashMap<&'static str, Form>,
-    /// Products of one row that make their input themselves.
+    /// Products of few rows that make their input themselves.
     pub turned: Turned,
     /// Of routes whose entries are put in order for many rows: tiles, order.
     pub orders: HashMap<Value, [Slot; 2]>,

@@ -1,4 +1,4 @@
-//! Steps of one row where inputs and results of products are rotated: products that make their input themselves.
+//! Steps of a few rows where inputs and results of products are rotated: products that make their input themselves.
 //!
 //! Element-wise nodes and transforms between products have no calls then. What they make for others than products is written
 //! by the first product that makes it, or by a call for the results of one product.
@@ -20,13 +20,16 @@ use std::collections::HashMap;
 /// Numbers of a row that a workgroup makes at most, unless a norm needs all of them.
 const RUN: usize = 2048;
 
+/// Rows of a step up to which this is done: each is multiplied by itself.
+const ROWS: usize = 4;
+
 /// Workgroups that a product should have about.
 const GROUPS: usize = 512;
 
 /// Buffers that a kernel may have.
 const MOST_BUFFERS: usize = 24;
 
-/// What is known of steps of one row.
+/// What is known of steps of so few rows.
 #[derive(Default)]
 pub struct Turned {
     /// Where results of products lie, not yet rotated.
@@ -37,7 +40,7 @@ pub struct Turned {
     waiting: Vec<(Value, Program)>,
 }
 
-/// What an entry does for one row.
+/// What an entry does for them.
 enum Single {
     /// Nothing: others make what is needed of it.
     Nothing,
@@ -45,7 +48,7 @@ enum Single {
     Product(Box<Product>),
 }
 
-/// Products of one row.
+/// Products of each of them.
 struct Product {
     program: Program,
     keep: Option<Value>,
@@ -154,7 +157,7 @@ impl Builder<'_> {
             }
         }
         let (all, runs) = (widths.iter().sum::<usize>(), k.div_ceil(run));
-        let raw = self.add_slot(Content::Value, all * runs * 4);
+        let raw = self.add_slot(Content::Value, all * runs * 4 * ROWS);
         let mut skip = 0;
         for (&m, width) in members.iter().zip(&widths) {
             let last = *members.last().expect("one at least");
@@ -186,11 +189,11 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// Appends an entry, which does something else for one row if `value` is part of a product there.
+    /// Appends an entry, which does something else for few rows if `value` is part of a product there.
     pub(super) fn push_single(&mut self, value: Value, result: Option<Slot>, mut variants: Vec<Variant>) {
         if let Some(calls) = self.single(value) {
-            variants.retain(|variant| variant.most > 1);
-            variants.insert(0, Variant { most: 1, each: 0, calls });
+            variants.retain(|variant| variant.most > ROWS);
+            variants.insert(0, Variant { most: ROWS, each: 0, calls });
         }
         self.push_variants(value, result, variants);
     }
@@ -326,15 +329,18 @@ mod tests {
             check_finite: false,
             ..ops::limits(512)
         };
-        let calls = |count: usize, strict: bool| -> usize {
+        let calls = |count: usize, strict: bool, normed: bool| -> usize {
             let options = Options { strict, ..Options::new(&caps, &limits) };
-            let tape = tape(&layers(count, 256), options, "a device").unwrap();
+            let tape = tape(&layers(count, 256, normed), options, "a device").unwrap();
             let first = |entry: &Entry| entry.variants.first().map_or(0, |v| v.calls.len());
             tape.entries.iter().map(first).sum()
         };
+        let layer = |strict, normed| calls(3, strict, normed) - calls(2, strict, normed);
         // Queries, keys and values; these rotated back and written; two of attention, and three products.
-        assert_eq!(calls(3, false) - calls(2, false), 8);
+        assert_eq!(layer(false, false), 8);
+        // Norms behind products need all of a row.
+        assert_eq!(layer(false, true), 12);
         // Sums that do not depend on the number of rows: transforms have calls of their own.
-        assert_eq!(calls(3, true) - calls(2, true), 25);
+        assert_eq!(layer(true, false), 25);
     }
 }

@@ -1,4 +1,4 @@
-//! Products of a row with matrices whose inputs and results are rotated by Walsh-Hadamard transforms.
+//! Products of rows, each by itself, with matrices whose inputs and results are rotated by Walsh-Hadamard transforms.
 //!
 //! Every workgroup makes the input itself, from what the products before left: that costs less than a call that makes it once.
 //! Results stay as they are, sums of a run of the row each if it is cut into runs; whoever reads them adds them up and rotates

@@ -38,15 +38,17 @@ fn rotated(name: &str, codec: &'static Exl3, shape: [usize; 2], seed: u64) -> Li
     }
 }
 
-/// Layers as those of a llama, with biases of keys, and a head for wanted rows.
-pub fn layers(count: usize, hidden: usize) -> Graph {
+/// Layers as those of a llama, with biases of keys, and a head for wanted rows; `normed`: heads are normed, and what a layer adds
+/// is too.
+pub fn layers(count: usize, hidden: usize, normed: bool) -> Graph {
     const WIDTH: usize = 128;
     let kind = Exl3::find(4, Codebook::Mcg).unwrap();
     let mut g = Graph::default();
-    let vector = |name: &str, seed: u64| {
-        let numbers: Vec<f32> = uniform(seed, WIDTH).iter().map(|x| 1.0 + x / 4.0).collect();
-        Weight::new(name, Encoded::encode(name, Shape::from([WIDTH]), codec("f32"), &numbers, None).unwrap())
+    let sized = |name: &str, seed: u64, len: usize| {
+        let numbers: Vec<f32> = uniform(seed, len).iter().map(|x| 1.0 + x / 4.0).collect();
+        Weight::new(name, Encoded::encode(name, Shape::from([len]), codec("f32"), &numbers, None).unwrap())
     };
+    let vector = |name: &str, seed: u64| sized(name, seed, WIDTH);
     let frequencies = Frequencies::Fixed((0..32).map(|i| 0.7f32.powi(i)).collect());
     let rope = Rope { head_dim: 64, dims: 64, layout: RopeLayout::Split, frequencies, magnitude: 1.0 };
     let mut seed = 0;
@@ -62,17 +64,23 @@ pub fn layers(count: usize, hidden: usize) -> Graph {
         let k = linear(&mut g, &of("k"), h, [WIDTH, WIDTH]);
         let k = g.bias(k, vector(&of("k.bias"), 32)).unwrap();
         let v = linear(&mut g, &of("v"), h, [WIDTH, WIDTH]);
+        let [q, k] = [(q, "q.norm"), (k, "k.norm")].map(|(x, name)| match normed {
+            true => g.rms_norm(x, sized(&of(name), 35, 64), 1e-5).unwrap(),
+            false => x,
+        });
         let (q, k) = (g.rope(q, rope.clone()).unwrap(), g.rope(k, rope.clone()).unwrap());
         let cache = g.add_cache(KvLayer { kv_heads: 2, key_dim: 64, value_dim: 64 });
         let attention = Attention { cache, heads: 4, scale: 0.01, window: None, soft_cap: None };
         let h = g.attention(q, k, v, attention).unwrap();
         let h = linear(&mut g, &of("o"), h, [WIDTH, 2 * WIDTH]);
+        let h = if normed { g.rms_norm(h, vector(&of("norm behind"), 36), 1e-5).unwrap() } else { h };
         x = g.add(x, h).unwrap();
         let h = g.rms_norm(x, vector(&of("norm 2"), 33), 1e-5).unwrap();
         let gate = linear(&mut g, &of("gate"), h, [hidden, WIDTH]);
         let up = linear(&mut g, &of("up"), h, [hidden, WIDTH]);
         let h = g.gated(Activation::Silu, gate, up).unwrap();
         let h = linear(&mut g, &of("down"), h, [WIDTH, hidden]);
+        let h = if normed { g.rms_norm(h, vector(&of("norm behind 2"), 36), 1e-5).unwrap() } else { h };
         x = g.add(x, h).unwrap();
     }
     let h = g.wanted(x).unwrap();
