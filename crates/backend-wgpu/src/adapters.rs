@@ -21,6 +21,8 @@ pub struct Caps {
     pub binding: u64,
     /// Bytes of workgroup memory.
     pub workgroup: u32,
+    /// Whether workgroups see what others have left behind a barrier: not on Metal, whose barriers are for one workgroup.
+    pub coherent: bool,
     /// Whether it is a processor that plays a GPU.
     pub software: bool,
 }
@@ -33,6 +35,9 @@ pub struct Adapter {
 
 /// Features without which nothing runs.
 pub(crate) const REQUIRED: Features = Features::IMMEDIATES.union(Features::SUBGROUP);
+
+/// What kernels need whose workgroups wait for nobody but read what others have left.
+pub(crate) const COHERENT: Features = Features::MEMORY_DECORATION_COHERENT;
 
 /// Everything that can run graphs, real GPUs first. An empty list if the system has no driver at all.
 pub fn adapters() -> Vec<Adapter> {
@@ -111,6 +116,7 @@ impl Adapter {
             int8_dot: self.info.backend == wgpu::Backend::Vulkan,
             binding: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(1 << 30),
             workgroup: limits.max_compute_workgroup_storage_size,
+            coherent: self.info.backend == wgpu::Backend::Vulkan && features.contains(COHERENT),
             software: !self.is_hardware(),
         }
     }

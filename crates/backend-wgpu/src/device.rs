@@ -1,7 +1,7 @@
 //! An open device: buffers, pipelines, errors that it reports.
 
 use crate::{
-    adapters::{Adapter, Caps, REQUIRED},
+    adapters::{Adapter, COHERENT, Caps, REQUIRED},
     shader::{Access, Shader},
 };
 use nibble_backend::Error;
@@ -58,6 +58,9 @@ impl Device {
         let mut features = REQUIRED | adapter.inner.features() & Features::TIMESTAMP_QUERY;
         if caps.half {
             features |= Features::SHADER_F16;
+        }
+        if caps.coherent {
+            features |= COHERENT;
         }
         let experimental = if caps.matrix.is_some() {
             features |= Features::EXPERIMENTAL_COOPERATIVE_MATRIX;

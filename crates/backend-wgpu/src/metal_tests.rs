@@ -34,6 +34,7 @@ fn devices() -> Vec<Caps> {
         int8_dot: false,
         binding: 1 << 30,
         workgroup: 32 << 10,
+        coherent: false,
         software: false,
     };
     vec![device(Some(8)), device(None)]

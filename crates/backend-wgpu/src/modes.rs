@@ -1,7 +1,7 @@
 //! Ways to hand the calls of steps to the device, the plainest first: what is lost by waiting and by submitting often can be
 //! measured on any machine (`nibble bench --gpu-modes`).
 
-use crate::plan::GpuPlan;
+use crate::{plan::GpuPlan, tape::StepShape};
 use nibble_backend::Error;
 
 /// How the calls of a step go to the device.
@@ -88,6 +88,7 @@ impl GpuPlan {
                         if let Some(end) = &end {
                             (0..end.count).for_each(|call| (end.write)(&mut pass, step, call));
                         }
+                        self.reach_on();
                     }
                 }
                 last(encoder);
@@ -105,8 +106,15 @@ impl GpuPlan {
                     self.hand_over_one(|pass| (end.write)(pass, step, call))?;
                 }
             }
+            self.reach_on();
         }
         Ok(self.submit(last))
+    }
+
+    /// The next step's rows stand one position further.
+    fn reach_on(&self) {
+        let shape = self.shape.get();
+        self.shape.set(StepShape { reach: shape.reach + 1, ..shape });
     }
 
     fn hand_over_one(&self, work: impl FnOnce(&mut wgpu::ComputePass<'_>)) -> Result<(), Error> {

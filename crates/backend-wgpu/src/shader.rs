@@ -102,22 +102,29 @@ impl Source {
         }
     }
 
-    fn bind(&mut self, access: Access, name: &str, element: &str) {
+    fn bind(&mut self, access: Access, attribute: &str, name: &str, element: &str) {
         let mode = if access == Access::Read { "read" } else { "read_write" };
         let index = self.access.len();
-        let line = format!("@group(0) @binding({index}) var<storage, {mode}> {name}: array<{element}>;");
+        let line =
+            format!("@group(0) @binding({index}) {attribute}var<storage, {mode}> {name}: array<{element}>;");
         writeln!(self.bindings, "{line}").expect("strings take text");
         self.access.push(access);
     }
 
     /// The next binding: an array that is only read.
     pub fn read(&mut self, name: &str, element: &str) {
-        self.bind(Access::Read, name, element);
+        self.bind(Access::Read, "", name, element);
     }
 
     /// The next binding: an array that is written.
     pub fn write(&mut self, name: &str, element: &str) {
-        self.bind(Access::Write, name, element);
+        self.bind(Access::Write, "", name, element);
+    }
+
+    /// The next binding: an array that workgroups write for each other. What one leaves before a `storageBarrier` and an atomic
+    /// operation, one that comes after these reads; devices say whether they can ([`crate::adapters::Caps::coherent`]).
+    pub fn coherent(&mut self, name: &str, element: &str) {
+        self.bind(Access::Write, "@coherent ", name, element);
     }
 
     /// The next immediates, each 32 bits, read as `p.name`.

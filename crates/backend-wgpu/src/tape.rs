@@ -23,8 +23,10 @@ pub enum Content {
     Bank(u32),
     /// State of a recurrent layer, with the words of a slot.
     State(u32),
-    /// Four words for each row: token, position, number of its sequence.
+    /// Four words for each row: token, position, number of its sequence, where its pages begin.
     Rows,
+    /// Zeros that kernels count with and put back.
+    Counts,
     /// Eight words for each sequence: where its pages begin, slot of state, prompt length, then first row and number of
     /// rows.
     Sequences,
@@ -58,7 +60,7 @@ impl Content {
     /// What it is, for errors.
     pub fn describe(&self) -> &'static str {
         match self {
-            Self::Value | Self::Given(..) => "a value",
+            Self::Value | Self::Counts | Self::Given(..) => "a value",
             Self::Plane | Self::Vector(_) => "a weight",
             Self::Table(_) | Self::Turns(_) => "a table of rotations",
             Self::Bank(_) => "one layer's bank of keys or values",
@@ -135,13 +137,49 @@ pub struct Call {
     pub grid: [Dim; 3],
 }
 
-/// Calls for steps of up to `most` rows, and of sequences with `each` and more.
-#[derive(Clone, Debug)]
-pub struct Variant {
+/// Which steps calls are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fit {
     /// The most rows.
     pub most: usize,
     /// The fewest rows that a sequence has on average.
     pub each: usize,
+    /// The longest sequence that a row may see, if no sequence may have two rows: otherwise they are for all.
+    pub alone: Option<usize>,
+}
+
+impl Fit {
+    /// Steps of up to `most` rows.
+    pub const fn rows(most: usize) -> Self {
+        Self { most, each: 0, alone: None }
+    }
+
+    /// All steps.
+    pub const ALL: Self = Self::rows(usize::MAX);
+
+    /// Whether a step is one of them.
+    pub fn takes(&self, rows: usize, shape: StepShape) -> bool {
+        let alone = self.alone.is_none_or(|most| shape.alone && shape.reach <= most);
+        rows <= self.most && rows >= self.each * shape.sequences && alone
+    }
+}
+
+/// What calls of a step depend on beside the number of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepShape {
+    /// Sequences.
+    pub sequences: usize,
+    /// Whether no sequence has two rows.
+    pub alone: bool,
+    /// Positions of the longest sequence up to its last row.
+    pub reach: usize,
+}
+
+/// Calls for some steps.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// Which.
+    pub fit: Fit,
     /// What to do.
     pub calls: Vec<Call>,
 }

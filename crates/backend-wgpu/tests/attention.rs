@@ -46,6 +46,49 @@ fn attention_in_half_precision_agrees_with_the_reference() {
     }
 }
 
+#[test]
+fn rows_alone_in_their_sequences_agree_with_the_reference() {
+    const FIRST: [usize; 2] = [126, 65];
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    // Numbers from prompts of those lengths on: two rows a step, which cross the end of a page.
+    let run = |mut plan: Box<dyn Plan>, width: usize| {
+        let pages: [Vec<u32>; 2] = [vec![1, 3, 5, 7], vec![6, 4, 2, 0]];
+        let mut out = vec![];
+        for step in 0..4 {
+            let mut rows = vec![];
+            for (s, &first) in FIRST.iter().enumerate() {
+                let positions = if step == 0 { 0..first } else { first + step - 1..first + step };
+                rows.extend(positions.map(|p| (((p * 37 + s * 101) % 300) as u32, p as u32, s as u32)));
+            }
+            let [tokens, positions, sequence]: [Vec<u32>; 3] = [
+                rows.iter().map(|r| r.0).collect(),
+                rows.iter().map(|r| r.1).collect(),
+                rows.iter().map(|r| r.2).collect(),
+            ];
+            let wanted: Vec<u32> = if step == 0 { vec![0] } else { vec![0, 1] };
+            let sequences = pages.each_ref().map(|pages| Sequence { pages, state: 0, prompt_len: 40 });
+            let (tokens, positions, sequence, wanted) = (&tokens, &positions, &sequence, &wanted);
+            plan.run(&Step { tokens, positions, sequence, sequences: &sequences, wanted }).unwrap();
+            for row in 0..if step == 0 { 0 } else { 2 } {
+                let mut numbers = vec![0.0; width];
+                plan.read(0, row, &mut numbers).unwrap();
+                out.push(numbers);
+            }
+        }
+        out
+    };
+    let rows = FIRST[0] + FIRST[1];
+    for (name, graph) in graphs().into_iter().filter(|(name, _)| name.starts_with("attention ")) {
+        let width = graph.node(graph.outputs[0]).width;
+        let expected = run(Reference.compile(&graph, &limits(rows)).unwrap(), width);
+        for kv in [KvType::F16, KvType::F32] {
+            let exact = Limits { kv, check_finite: false, ..limits(rows) };
+            let found = run(gpu.compile(&graph, &exact).unwrap(), width);
+            compare(&format!("{name} {kv}"), &found, &expected);
+        }
+    }
+}
+
 /// A number on the edge between two codes may fall to either side where sums before it differ; then its step is what is off.
 #[test]
 fn attention_in_blocks_agrees_with_the_reference() {

@@ -10,7 +10,7 @@ use crate::{
     kernels::{draw, gemm::Tiles},
     pack::halves,
     shader::Shader,
-    tape::{Call, Content, Dim, Entry, Matrix, Slot, SlotInfo, Tape, Variant, Word},
+    tape::{Call, Content, Dim, Entry, Fit, Matrix, Slot, SlotInfo, Tape, Variant, Word},
 };
 use nibble_backend::{Activations, Error, PAGE_LEN};
 use nibble_graph::{Graph, Node, Rope, Rows, Value, WeightId};
@@ -302,7 +302,7 @@ impl<'a> Builder<'a> {
 
     /// Appends an entry that does the same for any number of rows.
     pub fn push(&mut self, value: Value, result: Slot, calls: Vec<Call>) {
-        self.push_variants(value, Some(result), vec![Variant { most: usize::MAX, each: 0, calls }]);
+        self.push_variants(value, Some(result), vec![Variant { fit: Fit::ALL, calls }]);
     }
 
     /// Appends an entry.

@@ -1,6 +1,6 @@
 //! Attention: keys and values go to the bank, then rows attend to it.
 
-use super::rounding::quantize_call;
+use super::{alone::Buffers, rounding::quantize_call};
 use crate::{
     build::{Builder, FEW, Held, call, columns, ints},
     kernels::{
@@ -9,7 +9,7 @@ use crate::{
     },
     pack::halves,
     selfcheck::{Attend, How},
-    tape::{Content, Dim, Variant},
+    tape::{Content, Dim, Fit, Variant},
 };
 use nibble_graph::{Attention, Op, Value};
 
@@ -94,6 +94,7 @@ impl Builder<'_> {
             let norms = norms.map(|eps| eps.map(kv::HeadEps::from));
             kv::Turn { layout: rope.layout, dims: rope.dims, by_row, heads: a.heads, norms }
         });
+        let before: Vec<_> = slots.iter().copied().chain([q]).collect();
         let mut written = 2 * layer.kv_heads;
         if turn.is_some() || bank.rotates() {
             let width = a.heads * layer.key_dim;
@@ -162,7 +163,7 @@ impl Builder<'_> {
         };
         let join = call(
             join(codes),
-            [rows, sums, stats].into_iter().chain(ends).chain(sinks).collect(),
+            [rows, sums, stats].into_iter().chain(ends.iter().copied()).chain(sinks).collect(),
             ints([runs]),
             [Dim::Fixed(a.heads as u32), Dim::Rows(1, 1), Dim::Fixed(1)],
         );
@@ -178,10 +179,11 @@ impl Builder<'_> {
         if let (true, Some(&held)) = (self.options.strict, self.held.get(&(value, 1, Held::CodesFew))) {
             many.push(quantize_call(y, held, self.value(value).width, 1));
         }
-        let mut variants = vec![];
+        let buffers = Buffers { before: &before, runs: [sums, stats], ends: &ends, sinks };
+        let mut variants: Vec<_> = self.alone(twin(How::Alone, codes), &buffers).into_iter().collect();
         if apart {
             let calls = vec![write.clone(), attend(Runs::Apart), join];
-            variants.push(Variant { most: few, each: 0, calls });
+            variants.push(Variant { fit: Fit::rows(few), calls });
         }
         if let Some((_, tiles)) = self.coop(1).pop()
             && let Some(each) = tiles::rows(&bank, &tiles)
@@ -192,10 +194,10 @@ impl Builder<'_> {
             let shader = shader.with(twin(How::Tiles(tiles), false));
             if !self.is_wrong(&shader) {
                 let calls = vec![write, call(shader, slots, vec![], grid)];
-                variants.push(Variant { most: usize::MAX, each: DENSE, calls });
+                variants.push(Variant { fit: Fit { each: DENSE, ..Fit::ALL }, calls });
             }
         }
-        variants.push(Variant { most: usize::MAX, each: 0, calls: many });
+        variants.push(Variant { fit: Fit::ALL, calls: many });
         self.push_variants(value, Some(y), variants);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         gemv::{Choice, MOST_EXPERTS},
         group, route,
     },
-    tape::{Content, Dim, Variant},
+    tape::{Content, Dim, Fit, Variant},
 };
 use nibble_graph::{Op, Route, Value};
 
@@ -108,10 +108,10 @@ impl Builder<'_> {
             }
             false => vec![choose.clone()],
         };
-        let mut variants = vec![Variant { most: FEW, each: 0, calls: few }];
+        let mut variants = vec![Variant { fit: Fit::rows(FEW), calls: few }];
         let groupings = self.groupings(r.used, experts);
         if self.most_rows(node.rows) <= FEW || groupings.is_empty() {
-            variants.push(Variant { most: usize::MAX, each: 0, calls: vec![choose] });
+            variants.push(Variant { fit: Fit::ALL, calls: vec![choose] });
             return self.push_variants(value, Some(y), variants);
         }
         let entries = self.most_rows(node.rows) * r.used;
@@ -126,8 +126,7 @@ impl Builder<'_> {
             let arrange = group::arrange(r.used, experts, g.height);
             let arrange = call(arrange, vec![y, counts, tiles, order], vec![], grid);
             variants.push(Variant {
-                most: g.most,
-                each: 0,
+                fit: Fit::rows(g.most),
                 calls: vec![choose.clone(), count.clone(), arrange],
             });
         }
@@ -216,18 +215,18 @@ impl Builder<'_> {
         };
         let mut variants = vec![];
         if by_product {
-            variants.push(Variant { most: FEW, each: 0, calls: vec![] });
+            variants.push(Variant { fit: Fit::rows(FEW), calls: vec![] });
         } else if round.is_some() {
-            variants.push(Variant { most: self.few(), each: 0, calls: vec![combine(round)] });
+            variants.push(Variant { fit: Fit::rows(self.few()), calls: vec![combine(round)] });
         }
-        variants.push(Variant { most: usize::MAX, each: 0, calls: vec![combine(None)] });
+        variants.push(Variant { fit: Fit::ALL, calls: vec![combine(None)] });
         self.push_variants(last, Some(y), variants);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{adapters::Caps, build::Options, compile::tape};
+    use crate::{adapters::Caps, build::Options, compile::tape, tape::StepShape};
     use nibble_backend::{Activations, KvType, Limits};
     use nibble_graph::{
         Activation, Attention, Frequencies, Graph, KvLayer, Rope, RopeLayout, Route, Scoring, Weight,
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_eight_calls_a_layer() {
+    fn a_token_is_six_calls_a_layer_and_eight_beside_others_of_its_sequence() {
         let caps = Caps {
             subgroup: [32; 2],
             matrix: Some(16),
@@ -291,6 +290,7 @@ mod tests {
             int8_dot: true,
             binding: 1 << 30,
             workgroup: 48 << 10,
+            coherent: true,
             software: false,
         };
         let limits = Limits {
@@ -299,17 +299,19 @@ mod tests {
             check_finite: false,
             ..ops::limits(512)
         };
-        let calls = |layers: usize, rows: usize| -> usize {
+        let calls = |layers: usize, rows: usize, alone: bool| -> usize {
             let tape = tape(&graph(layers), Options::new(&caps, &limits), "a device").unwrap();
+            let shape = StepShape { sequences: if alone { rows } else { 1 }, alone, reach: 100 };
             let variant = |entry: &crate::tape::Entry| {
-                entry.variants.iter().find(|v| rows <= v.most).map_or(0, |v| v.calls.len())
+                entry.variants.iter().find(|v| v.fit.takes(rows, shape)).map_or(0, |v| v.calls.len())
             };
             tape.entries.iter().map(variant).sum()
         };
         for rows in [1, 4, 8] {
-            assert_eq!(calls(3, rows) - calls(2, rows), 8, "{rows} rows");
+            assert_eq!(calls(3, rows, true) - calls(2, rows, true), 6, "{rows} rows");
+            assert_eq!(calls(3, rows, false) - calls(2, rows, false), 8, "{rows} rows");
         }
         // However many rows there are, and however they divide among the experts.
-        assert_eq!(calls(3, 512) - calls(2, 512), calls(3, 9) - calls(2, 9));
+        assert_eq!(calls(3, 512, false) - calls(2, 512, false), calls(3, 9, false) - calls(2, 9, false));
     }
 }

@@ -1,5 +1,6 @@
 //! Graph into tape: which nodes become one call, and which kernels run for how many rows.
 
+mod alone;
 mod attend;
 mod experts;
 mod few;
@@ -17,7 +18,7 @@ use crate::{
     decode::logits,
     kernels::{chain, combine, embed, gated_delta, hadamard, norm, rope, short_conv, slice},
     pack::halves,
-    tape::{Content, Dim, Entry, SlotInfo, Tape, Variant, Word},
+    tape::{Content, Dim, Entry, Fit, SlotInfo, Tape, Variant, Word},
 };
 use nibble_backend::Error;
 use nibble_graph::{Graph, Op, Rows, Value};
@@ -66,7 +67,7 @@ fn prune(tape: &mut Tape, most: [usize; 2]) {
         let needed = entry
             .variants
             .iter()
-            .position(|v| v.most >= rows && v.each == 0)
+            .position(|v| v.fit.most >= rows && v.fit == Fit::rows(v.fit.most))
             .map_or(entry.variants.len(), |i| i + 1);
         entry.variants.truncate(needed);
     }
@@ -156,9 +157,9 @@ impl Builder<'_> {
                 let shader = combine::expert_bias(*used);
                 let slots = vec![x, route, bias, y];
                 let calls = vec![call(shader, slots, ints([width]), columns(width, 256))];
-                let mut variants = vec![Variant { most: usize::MAX, each: 0, calls }];
+                let mut variants = vec![Variant { fit: Fit::ALL, calls }];
                 if self.only_user(value).is_some_and(|user| self.sums.contains_key(&Value(user as u32))) {
-                    variants.insert(0, Variant { most: FEW, each: 0, calls: vec![] });
+                    variants.insert(0, Variant { fit: Fit::rows(FEW), calls: vec![] });
                 }
                 self.push_variants(value, Some(y), variants);
             }
@@ -245,7 +246,7 @@ impl Builder<'_> {
         };
         let slots = [x, y].into_iter().chain(slots).collect();
         let calls = vec![call(shader, slots, ints([width]), grid)];
-        self.push_single(last, Some(y), vec![Variant { most: usize::MAX, each: 0, calls }]);
+        self.push_single(last, Some(y), vec![Variant { fit: Fit::ALL, calls }]);
     }
 
     /// The nodes from `value` to `last` are part of a call.

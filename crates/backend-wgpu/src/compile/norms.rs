@@ -5,7 +5,7 @@ use crate::{
     kernels::norm,
     pack::halves,
     shader::Shader,
-    tape::{Call, Content, Dim, Slot, Variant, Word},
+    tape::{Call, Content, Dim, Fit, Slot, Variant, Word},
 };
 use nibble_graph::{Node, Op, Value};
 
@@ -33,17 +33,17 @@ impl Builder<'_> {
     pub(super) fn rms_norm(&mut self, value: Value, [x, weight, y]: [Slot; 3], len: usize, eps: f32) {
         let plain = self.norm_call(value, norm::rms_norm(), vec![x, weight, y], len, eps);
         if self.scaled_late.contains_key(&value) {
-            let few = Variant { most: self.few(), each: 0, calls: vec![] };
+            let few = Variant { fit: Fit::rows(self.few()), calls: vec![] };
             return self.push_variants(
                 value,
                 Some(y),
-                vec![few, Variant { most: usize::MAX, each: 0, calls: vec![plain] }],
+                vec![few, Variant { fit: Fit::ALL, calls: vec![plain] }],
             );
         }
         let [codes, others] = self.readers(value);
         let shader = norm::rms_norm_codes(others);
         if !codes || len != self.value(value).width || self.is_wrong(&shader) {
-            let all = Variant { most: usize::MAX, each: 0, calls: vec![plain] };
+            let all = Variant { fit: Fit::ALL, calls: vec![plain] };
             return self.push_single(value, Some(y), vec![all]);
         }
         let row_halves = halves(len);
@@ -54,12 +54,8 @@ impl Builder<'_> {
         let words = vec![Word::Int(row_halves as u32), Word::Int(len as u32), Word::Float(eps)];
         let grid = [Dim::Fixed(1), Dim::Rows(1, 1), Dim::Fixed(1)];
         let rounding = call(shader, slots, words, grid);
-        let few = Variant { most: self.few(), each: 0, calls: vec![rounding] };
-        self.push_variants(
-            value,
-            Some(y),
-            vec![few, Variant { most: usize::MAX, each: 0, calls: vec![plain] }],
-        );
+        let few = Variant { fit: Fit::rows(self.few()), calls: vec![rounding] };
+        self.push_variants(value, Some(y), vec![few, Variant { fit: Fit::ALL, calls: vec![plain] }]);
     }
 
     /// Whether products of codes read `value` whole, and whether anything else reads it, for few rows.

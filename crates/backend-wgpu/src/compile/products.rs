@@ -5,7 +5,7 @@ use crate::{
     build::{Builder, End, FEW, Held},
     form::Form,
     kernels::{gemm, gemv::Choice},
-    tape::Variant,
+    tape::{Fit, Variant},
 };
 use nibble_backend::Error;
 use nibble_graph::{Activation, Op, Value, WeightId};
@@ -175,13 +175,12 @@ impl Builder<'_> {
             for tile in tiles {
                 few.tunable(self, tile);
                 variants.push(Variant {
-                    most: tile,
-                    each: 0,
+                    fit: Fit::rows(tile),
                     calls: few.calls(self, tile, Held::CodesFew, None),
                 });
             }
             if let (true, Some(variant)) = (strict, variants.last_mut()) {
-                variant.most = usize::MAX;
+                variant.fit = Fit::ALL;
             }
         } else {
             let sum = self.sum_behind(last, first);
@@ -194,7 +193,7 @@ impl Builder<'_> {
             });
             let few = summed.as_ref().unwrap_or(&few);
             few.tunable(self, 1);
-            variants.push(Variant { most: FEW, each: 0, calls: few.calls(self, 1, Held::CodesFew, None) });
+            variants.push(Variant { fit: Fit::rows(FEW), calls: few.calls(self, 1, Held::CodesFew, None) });
         }
         let between = match group.gate {
             Some(_) if ways.iter().any(|(_, way)| *way != Way::Rows) => {
@@ -221,7 +220,7 @@ impl Builder<'_> {
                     self.gemm_calls(&group, [Some(first), second], input, form, by, experts.as_ref())
                 }
             };
-            variants.push(Variant { most, each: 0, calls });
+            variants.push(Variant { fit: Fit::rows(most), calls });
         }
         let result = group.ends.last().map(|e| e.2);
         self.push_single(last, result, variants);

@@ -5,7 +5,7 @@ use crate::{
     build::{Builder, FEW, Held, Late, Rounding, call, ints},
     kernels::{gemm, gemv::Choice, quantize},
     pack::halves,
-    tape::{Call, Content, Dim, Slot, Variant},
+    tape::{Call, Content, Dim, Fit, Slot, Variant},
 };
 use nibble_graph::{Op, Value};
 
@@ -126,10 +126,8 @@ impl Builder<'_> {
         if self.options.strict {
             many.extend(few.iter().cloned());
         }
-        let variants = vec![
-            Variant { most: FEW, each: 0, calls: few },
-            Variant { most: usize::MAX, each: 0, calls: many },
-        ];
+        let variants =
+            vec![Variant { fit: Fit::rows(FEW), calls: few }, Variant { fit: Fit::ALL, calls: many }];
         debug_assert_eq!(self.value(value).rows, rows);
         self.push_variants(value, None, variants);
     }

@@ -5,6 +5,7 @@
 //! is joined by a second kernel. How a sequence is cut into runs depends on the row's position alone, so the result does
 //! not depend on how rows are put into steps.
 
+pub mod alone;
 mod join;
 mod sums;
 pub mod tiles;
@@ -49,8 +50,13 @@ pub struct Heads {
 impl Heads {
     /// The division for an op.
     pub fn new(a: &Attention, bank: &Bank) -> Self {
+        Self::of(a, bank, GROUP)
+    }
+
+    /// The division for an op, with `most` heads at most in a workgroup.
+    fn of(a: &Attention, bank: &Bank, most: usize) -> Self {
         let shared = a.heads / bank.layer.kv_heads;
-        let group = (1..=GROUP.min(shared)).rev().find(|&g| shared.is_multiple_of(g)).unwrap_or(1);
+        let group = (1..=most.min(shared)).rev().find(|&g| shared.is_multiple_of(g)).unwrap_or(1);
         Self { shared, group, groups: shared / group }
     }
 }

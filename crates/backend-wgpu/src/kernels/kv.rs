@@ -88,7 +88,7 @@ impl Bank {
 
     /// WGSL of the word of numbers `i` (an expression, a multiple of the numbers in a word) of a head with `dim` of them,
     /// each read by `number(i)`, filled up with zero.
-    fn word(&self, number: &str, dim: usize) -> String {
+    pub fn word(&self, number: &str, dim: usize) -> String {
         if self.per_word == 1 {
             return format!("bitcast<u32>({number}(base, i))");
         }
@@ -159,16 +159,16 @@ return fma(v, turn.x, select(o, -o, first) * turn.y);
     )
 }
 
-/// Declares what every kernel that writes rows into their pages reads and writes, up to the table of turns; returns statements that
-/// come after `place`, the row of the step.
-pub fn declare(s: &mut Source, turn: Option<&Turn>) -> String {
+/// Declares what every kernel that writes rows into their pages reads and writes, up to the table of turns, with the types of the words
+/// of keys and values; returns statements that come after `place`, the row of the step.
+pub fn declare(s: &mut Source, turn: Option<&Turn>, [keys, values]: [&str; 2]) -> String {
     s.read("step", "vec4<u32>");
     s.read("sequences", "vec4<u32>");
     s.read("pages", "u32");
     s.read("k", "f32");
     s.read("v", "f32");
-    s.write("keys", "u32");
-    s.write("values", "u32");
+    s.write("keys", keys);
+    s.write("values", values);
     let Some(turn) = turn else { return String::new() };
     s.read("turns", "vec2<f32>");
     if turn.norms.is_some() {
@@ -203,7 +203,7 @@ pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
         return write_heads(bank, turn);
     }
     let mut s = Source::new("kv_write", 64);
-    let prepare = declare(&mut s, turn);
+    let prepare = declare(&mut s, turn, ["u32"; 2]);
     let KvLayer { kv_heads, key_dim, value_dim } = bank.layer;
     let ([key, value], [key_page, value_page]) = (bank.row_words(), bank.page_words());
     let (unit, per_word) = (bank.unit(), bank.per_word);
@@ -264,7 +264,7 @@ values[page * {value_page}u + (head * {PAGE}u + position) * {value}u + w] = {val
 /// [`write`], head by head.
 fn write_heads(bank: &Bank, turn: &Turn) -> Shader {
     let mut s = Source::new("kv_write_heads", 64);
-    let prepare = declare(&mut s, Some(turn));
+    let prepare = declare(&mut s, Some(turn), ["u32"; 2]);
     s.read("q", "f32");
     s.write("turned", "f32");
     s.item("fn plain_v(base: u32, d: u32) -> f32 { return v[base + d]; }");

@@ -66,7 +66,7 @@ workgroupBarrier();
 pub fn write(bank: &Bank, turn: Option<&Turn>, heads: usize) -> Shader {
     let KvLayer { kv_heads, key_dim, value_dim } = bank.layer;
     let mut s = Source::new("kv_write_blocks", THREADS);
-    let prepare = declare(&mut s, turn);
+    let prepare = declare(&mut s, turn, ["u32"; 2]);
     let queries = turn.is_some() || bank.rotates();
     if queries {
         s.read("q", "f32");

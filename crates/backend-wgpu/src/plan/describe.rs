@@ -1,7 +1,10 @@
 //! What the device is told of a step.
 
 use super::GpuPlan;
-use crate::{tape::Content, turns};
+use crate::{
+    tape::{Content, StepShape},
+    turns,
+};
 use nibble_backend::{Error, Step};
 use nibble_graph::Rope;
 
@@ -39,7 +42,9 @@ impl GpuPlan {
             first += count;
         }
         for row in 0..step.tokens.len() {
-            w.rows.extend([step.tokens[row], step.positions[row], step.sequence[row], 0]);
+            let sequence = step.sequence[row];
+            let pages = w.sequences[8 * sequence as usize];
+            w.rows.extend([step.tokens[row], step.positions[row], sequence, pages]);
         }
         for (i, slot) in self.tape.slots.iter().enumerate() {
             let words: &[u32] = match &slot.content {
@@ -65,7 +70,9 @@ impl GpuPlan {
         step.check(&self.limits, self.vocab, self.recurrent)?;
         self.device.check_now()?;
         self.rows = [step.tokens.len(), step.wanted.len()];
-        self.sequences = step.sequences.len();
+        let reach = step.positions.iter().max().map_or(0, |&p| p as usize + 1);
+        let alone = step.sequence.is_sorted_by(|a, b| a < b);
+        self.shape.set(StepShape { sequences: step.sequences.len(), alone, reach });
         self.read = None;
         if !step.tokens.is_empty() {
             self.write(step, ahead)?;

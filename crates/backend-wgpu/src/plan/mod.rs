@@ -11,7 +11,7 @@ use crate::{
     feed::Feed,
     kernels::copy,
     modes::Mode,
-    tape::{Call, Content, Dim, Slot, Tape, Word},
+    tape::{Call, Content, Dim, Fit, Slot, StepShape, Tape, Word},
     trace::Trace,
 };
 use describe::Words;
@@ -36,10 +36,9 @@ pub(crate) struct Ready {
     grid: [Dim; 3],
 }
 
-/// A variant's most rows, fewest rows of a sequence, and calls.
+/// A variant's steps and calls.
 struct ReadyVariant {
-    most: usize,
-    each: usize,
+    fit: Fit,
     calls: Vec<Ready>,
 }
 
@@ -68,9 +67,10 @@ pub struct GpuPlan {
     /// What the staging buffer's rows were read into: output, first row, numbers.
     read: Option<(usize, usize)>,
     numbers: Vec<f32>,
-    /// Rows of the last step: of tokens, of wanted ones; its sequences.
+    /// Rows of the last step: of tokens, of wanted ones.
     pub(crate) rows: [usize; 2],
-    sequences: usize,
+    /// What else its calls depend on; it reaches further with each step that follows without the host.
+    pub(crate) shape: Cell<StepShape>,
     pub(crate) words: Words,
     pub(crate) decoder: Option<Decoder>,
     pub(crate) mode: &'static Mode,
@@ -124,7 +124,7 @@ impl GpuPlan {
             let mut variants = vec![];
             for variant in &entry.variants {
                 let calls = variant.calls.iter().map(&ready).collect::<Result<_, _>>()?;
-                variants.push(ReadyVariant { most: variant.most, each: variant.each, calls });
+                variants.push(ReadyVariant { fit: variant.fit, calls });
             }
             entries.push(ReadyEntry { rows: entry.rows, variants });
         }
@@ -180,7 +180,7 @@ impl GpuPlan {
             staging,
             read: None,
             rows: [0; 2],
-            sequences: 0,
+            shape: Cell::default(),
             words,
         })
     }

@@ -15,7 +15,7 @@ impl GpuPlan {
     pub(crate) fn calls(&self, entry: usize) -> (usize, &[Ready]) {
         let rows = self.rows_of(entry);
         let variants = &self.entries[entry].variants;
-        let fits = |v: &ReadyVariant| rows <= v.most && rows >= v.each * self.sequences;
+        let fits = |v: &ReadyVariant| v.fit.takes(rows, self.shape.get());
         match variants.iter().position(fits) {
             Some(variant) if rows > 0 => (variant, &variants[variant].calls),
             _ => (0, &[]),
@@ -37,7 +37,7 @@ impl GpuPlan {
         if call.words.len() > 1 {
             pass.set_immediates(4, bytemuck::cast_slice(&call.words[1..]));
         }
-        let [x, y, z] = call.grid.map(|dim| dim.of(rows, self.sequences));
+        let [x, y, z] = call.grid.map(|dim| dim.of(rows, self.shape.get().sequences));
         self.count(|counts| counts.calls += 1);
         pass.dispatch_workgroups(x, y, z);
     }

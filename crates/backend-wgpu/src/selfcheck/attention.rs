@@ -3,7 +3,11 @@
 use super::{Case, Expected, Job, Twin, numbers::Seeded};
 use crate::{
     kernels::{
-        attention::{self, Heads, Runs, tiles},
+        attention::{
+            self, Heads, Runs,
+            alone::{self, Alone},
+            tiles,
+        },
         gemm::Tiles,
         kv::{self, Bank, PAGE, Turn},
         kv_blocks,
@@ -26,13 +30,15 @@ pub enum How {
     Runs(Runs),
     /// In tiles of rows.
     Tiles(Tiles),
+    /// Rows that are alone in their sequence, whose numbers are not in the bank yet.
+    Alone,
 }
 
 impl How {
     /// Positions of the rows that attend.
     fn at(self) -> Vec<usize> {
         match self {
-            Self::Runs(_) => AT.to_vec(),
+            Self::Runs(_) | Self::Alone => AT.to_vec(),
             // More than a tile of rows one after the other.
             Self::Tiles(_) => (LEN - 67..LEN).collect(),
         }
@@ -121,8 +127,10 @@ impl Twin for Attend {
         let (heads, rows) = (self.op.heads, at.len());
         // Two sequences; the one that is looked at is the second, and its pages lie in no order.
         let pages = [7u32, 2, 0, 3];
-        let step = |positions: &[usize]| positions.iter().flat_map(|&p| [0, p as u32, 1, 0]).collect();
-        let all: Vec<usize> = (0..LEN).collect();
+        let step = |positions: &[usize]| positions.iter().flat_map(|&p| [0, p as u32, 1, 1]).collect();
+        let is_alone = self.how == How::Alone;
+        // What is alone brings its own key and value.
+        let all: Vec<usize> = (0..LEN - usize::from(is_alone)).collect();
         let (every, some) = (c.add(step(&all)), c.add(step(&at)));
         let sequences = c.add([vec![0; 8], vec![1, 0, 0, 0, 0, rows as u32, 0, 0]].concat());
         let table = c.add(pages.to_vec());
@@ -177,9 +185,10 @@ impl Twin for Attend {
         let by_row = self.turn.is_some_and(|turn| turn.by_row);
         let queries = c.add_floats(&q);
         let mut asked = queries;
+        let mut before = vec![];
         // All rows first; then those that attend again, whose queries turn with them.
         for positions in [&all, &at] {
-            let whole = positions.len() == LEN;
+            let whole = positions.len() == all.len();
             let of = |x: &[f64], width: usize| if whole { x.to_vec() } else { pick(x, width) };
             let k = c.add_floats(&of(&k, layer.kv_heads * layer.key_dim));
             let v = c.add_floats(&of(&v, layer.kv_heads * layer.value_dim));
@@ -198,29 +207,50 @@ impl Twin for Attend {
                 buffers.extend([own, turned]);
                 asked = turned;
             }
+            if is_alone && !whole {
+                buffers.truncate(buffers.len() - if moves { 2 } else { 0 });
+                before = [buffers, vec![queries]].concat();
+                continue;
+            }
             let grid = [groups, positions.len(), 1];
             let shader = write.clone();
             c.jobs.push(Job { shader, buffers, words: vec![positions.len() as u32], grid });
         }
 
         let width = heads * layer.value_dim;
-        let runs = attention::runs(LEN);
-        let mut buffers = vec![some, sequences, table, asked, keys, values];
+        // Alone: several pages in a run.
+        let runs = if is_alone { 2 } else { attention::runs(LEN) };
+        let mut buffers = if is_alone { before } else { vec![some, sequences, table, asked, keys, values] };
         let y = c.add_output(rows * width);
         let sums = c.add_output(rows * width * runs);
         let stats = c.add_output(rows * heads * runs * 2);
         let sink = self.sinks.then(|| c.add_floats(&sinks));
+        let (codes, scales) = (c.add_output(rows * width / 4 + 1), c.add_output(rows * width / 8 + 1));
+        let ends = if self.codes { vec![codes, scales] } else { vec![y] };
         let apart = self.how == How::Runs(Runs::Apart);
-        match apart {
-            true => buffers.extend([sums, stats]),
-            false => buffers.extend([y].into_iter().chain(sink)),
+        let mut groups = layer.kv_heads * Heads::new(&self.op, &self.bank).groups;
+        if apart || is_alone {
+            buffers.extend([sums, stats]);
         }
-        let groups = layer.kv_heads * Heads::new(&self.op, &self.bank).groups;
+        if is_alone {
+            groups = layer.kv_heads * alone::heads(&self.op, &self.bank).groups;
+            let zeros = vec![0; rows * groups];
+            let done = c.add(zeros.clone());
+            buffers.extend([done].into_iter().chain(ends.iter().copied()).chain(sink));
+            c.expected.push(Expected::Words { buffer: done, words: zeros });
+        } else if !apart {
+            buffers.extend([y].into_iter().chain(sink));
+        }
         let words = vec![rows as u32, runs as u32];
         let (shader, words_of, grid) = match self.how {
             How::Runs(how) => {
                 let shader = attention::attend(&self.op, &self.bank, how, self.sinks);
                 (shader, words.clone(), [groups, rows, if apart { runs } else { 1 }])
+            }
+            How::Alone => {
+                let (op, bank, codes, sinks) = (&self.op, &self.bank, self.codes, self.sinks);
+                let shader = alone::attend(&Alone { op, bank, turn, codes, sinks });
+                (shader, words.clone(), [groups, rows, runs])
             }
             How::Tiles(by) => {
                 let each = tiles::rows(&self.bank, &by).expect("there is a kernel to be tried");
@@ -233,9 +263,7 @@ impl Twin for Attend {
             let shader = kv_blocks::unrotate(heads, layer.value_dim);
             c.jobs.push(Job { shader, buffers: vec![y], words: vec![rows as u32], grid: [heads, rows, 1] });
         }
-        let (codes, scales) = (c.add_output(rows * width / 4 + 1), c.add_output(rows * width / 8 + 1));
         if apart {
-            let ends = if self.codes { vec![codes, scales] } else { vec![y] };
             let buffers = [some, sums, stats].into_iter().chain(ends).chain(sink).collect();
             let shader = attention::join(&self.op, &self.bank, self.codes, self.in_turn, self.sinks);
             c.jobs.push(Job { shader, buffers, words, grid: [heads, rows, 1] });
@@ -255,7 +283,7 @@ impl Twin for Attend {
             numbers.extend(self.row(at, &q, &keys, &v, &sinks));
         }
         let tolerance = self.tolerance();
-        c.expected.push(match apart && self.codes {
+        c.expected.push(match (apart || is_alone) && self.codes {
             true => Expected::Codes { codes, scales, numbers, tolerance },
             false => Expected::Floats { buffer: y, numbers, tolerance },
         });
