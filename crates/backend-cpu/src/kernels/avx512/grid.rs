@@ -12,8 +12,8 @@ use nibble_quant::grids::Packed;
 
 /// A grid of `128 * N` points: the low bytes of all points, then the high ones.
 pub struct Grid<const N: usize> {
-    low: [Table; N],
-    high: [Table; N],
+    pub low: [Table; N],
+    pub high: [Table; N],
 }
 
 /// The tables of a grid.
@@ -222,6 +222,13 @@ pub fn even_signs<const FIRST: u32>(indices: __m512i) -> __m512i {
     }
     matrix |= 0x7F << FIRST;
     affine(indices, _mm512_set1_epi64(matrix as i64))
+}
+
+/// Where the first bits of four indices of seven bits are in each 32 bits, for a shift of 64.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn sevens() -> __m512i {
+    _mm512_set1_epi64(0x352E_2720_150E_0700)
 }
 
 /// The dword from each of eight parts of 64 bits of two rows, one for each group of 32.

@@ -1,7 +1,7 @@
 //! `i2_s` for AVX-512: planes of two bits, the first group highest, without scales.
 
 use super::bytes::{Bytes, empty, part};
-use super::one::{self, Packed, Picks, Sums, fold, picks};
+use super::one::{self, PAIRS, Packed, Pairs, Picks, Sums, picks};
 use super::*;
 use crate::kernels::activations::COARSE_ORDER;
 use crate::kernels::format::Format;
@@ -73,19 +73,26 @@ impl Packed for I2S {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
+    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
         static MEANINGS: [Bytes; 2] = [meanings(4), meanings(0)];
         // The first of two groups lies two bits higher; a look-up reads the lowest six bits.
         let shift = _mm512_set4_epi64(0, 0, 0x0002_0002_0002_0002, 0x0002_0002_0002_0002);
-        let mut dots = [_mm512_setzero_si512(); 4];
+        let mut dots = [[_mm512_setzero_si512(); PAIRS]; 4];
         for v in 0..4 {
             let (n, half) = (v / 2, v % 2);
-            let packed = _mm512_srlv_epi16(twice(a, b, 16 * v), shift);
+            let mut packed = [_mm512_setzero_si512(); PAIRS];
+            for (p, rows) in rows.iter().enumerate() {
+                packed[p] = _mm512_srlv_epi16(twice(rows[0], rows[1], 16 * v), shift);
+            }
             for (plane, meanings) in MEANINGS.iter().enumerate() {
-                let (i, codes) = (2 * n + plane, _mm512_permutexvar_epi8(packed, meanings.get()));
-                dots[i] = _mm512_dpbusd_epi32(dots[i], codes, one::codes(x, 2 * i + half));
+                let i = 2 * n + plane;
+                for p in 0..PAIRS {
+                    let codes = _mm512_permutexvar_epi8(packed[p], meanings.get());
+                    dots[i][p] = _mm512_dpbusd_epi32(dots[i][p], codes, one::codes(x, 2 * i + half));
+                }
+                dots[i] = one::in_step(dots[i]);
             }
         }
-        Sums::coarse(fold(fold(dots[0], dots[1]), fold(dots[2], dots[3])), _mm512_set1_ps(1.0))
+        one::folded(dots, [_mm512_set1_ps(1.0); PAIRS])
     }
 }

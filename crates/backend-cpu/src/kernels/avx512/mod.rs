@@ -4,8 +4,8 @@
 //! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`quads`] do so for four rows of activations in a vector, [`tile`]
 //! transposes eight pairs into a tile of sixteen rows and multiplies that, [`batch`] does the same within registers for some
 //! rows of activations. Unsigned codes carry a bias, which is taken back with the sum of the activation codes. Where bits are
-//! few, [`one`] multiplies one row of activations with codes as they lie in the file. Where there are matrix registers, [`amx`] multiplies
-//! tiles.
+//! few, [`one`] multiplies one row of activations with codes as they lie in the file, or with packed [`points`] of grids. Where there
+//! are matrix registers, [`amx`] multiplies tiles.
 
 pub mod amx;
 mod batch;
@@ -31,6 +31,7 @@ mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
 mod nvfp4;
+mod points;
 mod q1_0;
 mod q2_0;
 mod q2_k;

@@ -12,6 +12,7 @@ use super::bytes::Bytes;
 use super::{store_floats, vbmi};
 use crate::kernels::activations::{CHUNK, COARSE_ORDER, FINE_ORDER, Row, chunks, code_place};
 use crate::kernels::matmul::{Job, Quad};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the one being read that are asked for.
@@ -20,8 +21,16 @@ const AHEAD: usize = 1024;
 /// The most bytes that a chunk reads.
 const LONGEST: usize = 128;
 
-/// Rows of weights at a time, far apart: hardware follows several streams better than rows side by side.
-const ROWS: usize = 4;
+/// Pairs of rows of weights at a time, far apart: hardware follows several streams better than rows side by side.
+///
+/// They are written so that each instruction for one pair is followed by the same one for the other: what waits for
+/// operands takes places from what could run, and one pair alone is little more than a chain.
+pub const PAIRS: usize = 2;
+
+const ROWS: usize = 2 * PAIRS;
+
+/// The bytes of a chunk of each row of the pairs.
+pub type Pairs<'a> = [[&'a [u8]; 2]; PAIRS];
 
 /// Vectors of activations of a chunk.
 const VECTORS: usize = 8;
@@ -50,6 +59,12 @@ pub struct Sums {
 }
 
 impl Sums {
+    /// No sums.
+    pub const ZERO: Self = {
+        // SAFETY: zeros are a value of every vector.
+        unsafe { std::mem::zeroed() }
+    };
+
     /// Those of groups of 32, without offsets.
     #[inline]
     #[target_feature(enable = "avx512f")]
@@ -79,11 +94,11 @@ pub trait Packed {
     /// The group in each lane: of 32 numbers of the chunk, or of 16 of half of it.
     const GROUPS: [usize; 8];
 
-    /// Multiplies 256 numbers of two rows, [`READ`](Self::READ) bytes of each, with a chunk of activations.
+    /// Multiplies 256 numbers of some pairs of rows, [`READ`](Self::READ) bytes of each, with a chunk of activations.
     ///
     /// # Safety
     /// The processor must have what [`product`] needs.
-    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums;
+    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS];
 }
 
 /// Vectors of 32 bytes that a chunk of activations takes: codes, then scales, biases and sums of all groups.
@@ -107,21 +122,30 @@ pub fn product<F: Packed>(job: &Job<'_>, room: &mut [Quad]) {
     let mut pads = [[0; LONGEST]; ROWS];
     for n in 0..stream {
         let rows: [usize; ROWS] = std::array::from_fn(|i| job.first + (i * stream + n).min(count - 1));
-        let mut lanes = [_mm512_setzero_ps(); ROWS / 2];
-        for (q, x) in x.chunks_exact(quads::<F>()).enumerate() {
+        let starts = rows.map(|row| job.bytes[row * job.row_bytes..].as_ptr());
+        let inside = rows.map(|row| inside::<F>(job, row)).into_iter().min().unwrap_or(0);
+        let (whole, rest) = x.split_at(inside * quads::<F>());
+        let mut lanes = [_mm512_setzero_ps(); PAIRS];
+        for (q, x) in whole.chunks_exact(quads::<F>()).enumerate() {
             let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
-            for (i, pad) in pads.iter_mut().enumerate() {
-                bytes[i] = chunk_of::<F>(job, rows[i], q, pad);
+            for (bytes, start) in bytes.iter_mut().zip(starts) {
+                let chunk = start.wrapping_add(q * F::BYTES);
                 for at in (0..F::BYTES).step_by(64) {
                     // A prefetch may name any address.
-                    _mm_prefetch::<_MM_HINT_T0>(bytes[i].as_ptr().wrapping_add(AHEAD + at).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(chunk.wrapping_add(AHEAD + at).cast());
                 }
+                // SAFETY: `inside` counts chunks of which so many bytes lie in the matrix.
+                *bytes = unsafe { std::slice::from_raw_parts(chunk, F::READ) };
             }
-            for (lanes, pair) in lanes.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                // SAFETY: this function has been entered, so the processor has what it needs.
-                let sums = unsafe { F::sums(pair[0], pair[1], x) };
-                *lanes = scaled::<F>(&sums, &x[VECTORS..], *lanes);
+            add::<F>(bytes, x, &mut lanes);
+        }
+        for (q, x) in rest.chunks_exact(quads::<F>()).enumerate() {
+            let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
+            for ((bytes, pad), row) in bytes.iter_mut().zip(&mut pads).zip(rows) {
+                copy(&job.row(row)[(inside + q) * F::BYTES..], F::BYTES, pad);
+                *bytes = &pad[..F::READ];
             }
+            add::<F>(bytes, x, &mut lanes);
         }
         for (lanes, rows) in lanes.into_iter().zip(rows.as_chunks::<2>().0) {
             let y = tree::<F>(lanes);
@@ -131,16 +155,22 @@ pub fn product<F: Packed>(job: &Job<'_>, room: &mut [Quad]) {
     }
 }
 
-/// The bytes of chunk `q` of a row; a copy filled up with zeros, where less of the row or of the matrix is left.
-#[inline(always)]
-fn chunk_of<'a, F: Packed>(job: &Job<'a>, row: usize, q: usize, pad: &'a mut [u8; LONGEST]) -> &'a [u8] {
-    let at = row * job.row_bytes + q * F::BYTES;
-    if (q + 1) * CHUNK <= job.row_len && at + F::READ <= job.bytes.len() {
-        return &job.bytes[at..at + F::READ];
+/// Chunks of a row that are whole, and whose bytes can be read where they lie.
+fn inside<F: Packed>(job: &Job<'_>, row: usize) -> usize {
+    let left = job.bytes.len() - row * job.row_bytes;
+    if left < F::READ { 0 } else { (job.row_len / CHUNK).min((left - F::READ) / F::BYTES + 1) }
+}
+
+/// Adds the products of a chunk.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+fn add<F: Packed>(bytes: [&[u8]; ROWS], x: &[Quad], lanes: &mut [__m512; PAIRS]) {
+    let pairs: Pairs<'_> = std::array::from_fn(|p| [bytes[2 * p], bytes[2 * p + 1]]);
+    // SAFETY: this function has been entered, so the processor has what it needs.
+    let sums = unsafe { F::sums(&pairs, x) };
+    for (lanes, sums) in lanes.iter_mut().zip(&sums) {
+        *lanes = scaled::<F>(sums, &x[VECTORS..], *lanes);
     }
-    copy(&job.row(row)[q * F::BYTES..], F::BYTES, pad);
-    // Both slices have a length that is known here, so what is read of them needs no checks.
-    &pad[..F::READ]
 }
 
 /// Copies up to `len` bytes, and zeros behind them.
@@ -269,6 +299,18 @@ pub const fn cuts(width: usize, from: [usize; 8]) -> Bytes {
 /// The four codes of two bits of each byte.
 pub static PLANES: [Bytes; 4] = [cuts(2, [0; 8]), cuts(2, [2; 8]), cuts(2, [4; 8]), cuts(2, [6; 8])];
 
+/// Keeps the compiler from working out one pair's chain of sums after the other's, which it would to save registers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+pub fn in_step(dots: [__m512i; PAIRS]) -> [__m512i; PAIRS] {
+    let [mut a, mut b] = dots;
+    // SAFETY: no instruction is executed.
+    unsafe {
+        asm!("/* {0} {1} */", inout(zmm_reg) a, inout(zmm_reg) b, options(pure, nomem, nostack, preserves_flags))
+    };
+    [a, b]
+}
+
 /// Codes cut out of bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
@@ -310,4 +352,16 @@ pub fn halves(a: __m512i, b: __m512i, table: &'static Bytes) -> __m512 {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
 pub fn fold(a: __m512i, b: __m512i) -> __m512i {
     _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1))
+}
+
+/// The sums of four vectors of dot products for each pair, each of whose lanes of 128 bits is one group's.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+pub fn folded(dots: [[__m512i; PAIRS]; 4], scale: [__m512; PAIRS]) -> [Sums; PAIRS] {
+    let mut sums = [Sums::ZERO; PAIRS];
+    for p in 0..PAIRS {
+        let two = [fold(dots[0][p], dots[1][p]), fold(dots[2][p], dots[3][p])];
+        sums[p] = Sums::coarse(fold(two[0], two[1]), scale[p]);
+    }
+    sums
 }

@@ -1,7 +1,7 @@
 //! `q1_0` for AVX-512: blocks of 18 bytes, a scale and 128 signs.
 
 use super::bytes::{Bytes, empty, halves_for_two};
-use super::one::{self, Packed, Picks, Sums, cut, gather, halves, picks, words_at};
+use super::one::{self, PAIRS, Packed, Pairs, Picks, Sums, cut, gather, halves, picks, words_at};
 use super::vbmi::multishift;
 use super::*;
 use crate::kernels::format::Format;
@@ -94,13 +94,26 @@ impl Packed for Q1_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
-        let (a, b) = (load(a, 0), load(b, 0));
-        let bits = gather(a, b, &BITS);
-        let mut dots = _mm512_setzero_si512();
-        for (v, twice) in TWICE.iter().enumerate() {
-            dots = _mm512_dpbusd_epi32(dots, cut(bits, twice), one::codes(x, v));
+    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
+        let zero = _mm512_setzero_si512();
+        let (mut bytes, mut bits) = ([[zero; 2]; PAIRS], [zero; PAIRS]);
+        for (p, rows) in rows.iter().enumerate() {
+            bytes[p] = [load(rows[0], 0), load(rows[1], 0)];
+            bits[p] = gather(bytes[p][0], bytes[p][1], &BITS);
         }
-        Sums::coarse(dots, halves(a, b, &SCALES))
+        let mut dots = [[zero; PAIRS]; 2];
+        for (v, twice) in TWICE.iter().enumerate() {
+            let dots = &mut dots[v % 2];
+            for p in 0..PAIRS {
+                dots[p] = _mm512_dpbusd_epi32(dots[p], cut(bits[p], twice), one::codes(x, v));
+            }
+            *dots = one::in_step(*dots);
+        }
+        let mut sums = [Sums::ZERO; PAIRS];
+        for p in 0..PAIRS {
+            let dot = _mm512_add_epi32(dots[0][p], dots[1][p]);
+            sums[p] = Sums::coarse(dot, halves(bytes[p][0], bytes[p][1], &SCALES));
+        }
+        sums
     }
 }

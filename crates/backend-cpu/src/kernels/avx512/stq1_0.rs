@@ -1,7 +1,7 @@
 //! `stq1_0` for AVX-512: fours of ternary numbers with one zero, named by a nibble and a sign.
 
 use super::bytes::{Bytes, eight, empty, heads, select};
-use super::one::{self, PLANES, Packed, Picks, Sums, cut, fold, picks};
+use super::one::{self, PAIRS, PLANES, Packed, Pairs, Picks, Sums, cut, fold, picks};
 use super::vbmi::{multishift, permute};
 use super::*;
 use crate::kernels::format::Format;
@@ -125,21 +125,35 @@ impl Packed for Stq1_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
+    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
         static SIGNS: [Bytes; 2] = [every_other(0), every_other(1)];
-        let signs = _mm512_mask_set1_epi64(_mm512_set1_epi64(eight(a, 32)), 0xF0, eight(b, 32));
-        let nibbles = join(half(a, 0), half(b, 0));
-        let index = |nibbles, odd: usize| {
-            let sign = _mm512_multishift_epi64_epi8(SIGNS[odd].get(), signs);
-            let index = _mm512_ternarylogic_epi64::<0xCA>(_mm512_set1_epi8(15), nibbles, sign);
-            _mm512_permutexvar_epi8(index, ALL_FOUR.get())
-        };
-        let fours = [index(nibbles, 0), index(_mm512_srli_epi16::<4>(nibbles), 1)];
-        let mut dots = [_mm512_setzero_si512(); 2];
-        for v in 0..8 {
-            let codes = cut(fours[v % 2], &PLANES[v / 2]);
-            dots[v / 4] = _mm512_dpbusd_epi32(dots[v / 4], codes, one::codes(x, v));
+        let zero = _mm512_setzero_si512();
+        let mut fours = [[zero; 2]; PAIRS];
+        for odd in 0..2 {
+            for (p, [a, b]) in rows.iter().enumerate() {
+                let signs = _mm512_mask_set1_epi64(_mm512_set1_epi64(eight(a, 32)), 0xF0, eight(b, 32));
+                let sign = _mm512_multishift_epi64_epi8(SIGNS[odd].get(), signs);
+                let nibbles = join(half(a, 0), half(b, 0));
+                let nibbles = if odd == 0 { nibbles } else { _mm512_srli_epi16::<4>(nibbles) };
+                let index = _mm512_ternarylogic_epi64::<0xCA>(_mm512_set1_epi8(15), nibbles, sign);
+                fours[p][odd] = _mm512_permutexvar_epi8(index, ALL_FOUR.get());
+            }
         }
-        Sums::coarse(fold(dots[0], dots[1]), heads(a, b, 40))
+        let mut dots = [[zero; PAIRS]; 2];
+        for v in 0..8 {
+            // Both sums by turns: none waits for the one before.
+            let v = v % 2 * 4 + v / 2;
+            let dots = &mut dots[v / 4];
+            for p in 0..PAIRS {
+                let codes = cut(fours[p][v % 2], &PLANES[v / 2]);
+                dots[p] = _mm512_dpbusd_epi32(dots[p], codes, one::codes(x, v));
+            }
+            *dots = one::in_step(*dots);
+        }
+        let mut sums = [Sums::ZERO; PAIRS];
+        for (p, [a, b]) in rows.iter().enumerate() {
+            sums[p] = Sums::coarse(fold(dots[0][p], dots[1][p]), heads(a, b, 40));
+        }
+        sums
     }
 }

@@ -1,7 +1,9 @@
 //! Numbers of two bits in order: blocks of a half-precision scale and 64 (`q2_0`) or 128 (`pq2_0`) of them.
 
 use super::bytes::{Bytes, empty, halves_for_two};
-use super::one::{self, PLANES, Packed, Picks, Sums, cut, fold, gather, halves, picks, words_at};
+use super::one::{
+    self, PAIRS, PLANES, Packed, Pairs, Picks, Sums, cut, fold, gather, halves, picks, words_at,
+};
 use super::vbmi::multishift;
 use super::*;
 use crate::kernels::format::Format;
@@ -77,17 +79,24 @@ const IN_ORDER: Picks = {
 /// Groups of which [`in_order`] leaves the sums in each lane.
 const GROUPS: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
 
-/// Multiplies the packed codes of groups 0 to 3, and 4 to 7, of two rows.
+/// Multiplies the packed codes of groups 0 to 3, and 4 to 7, of pairs of rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-fn in_order(packed: [__m512i; 2], x: &[Quad]) -> __m512i {
-    let mut dots = [_mm512_setzero_si512(); 2];
-    for n in 0..2 {
-        for (v, cuts) in PLANES.iter().enumerate() {
-            dots[n] = _mm512_dpbusd_epi32(dots[n], cut(packed[n], cuts), one::codes(x, 4 * n + v));
+fn in_order(packed: [[__m512i; 2]; PAIRS], x: &[Quad], scale: [__m512; PAIRS]) -> [Sums; PAIRS] {
+    let mut dots = [[_mm512_setzero_si512(); PAIRS]; 2];
+    for (v, cuts) in PLANES.iter().enumerate() {
+        for (n, dots) in dots.iter_mut().enumerate() {
+            for p in 0..PAIRS {
+                dots[p] = _mm512_dpbusd_epi32(dots[p], cut(packed[p][n], cuts), one::codes(x, 4 * n + v));
+            }
+            *dots = one::in_step(*dots);
         }
     }
-    fold(dots[0], dots[1])
+    let mut sums = [Sums::ZERO; PAIRS];
+    for p in 0..PAIRS {
+        sums[p] = Sums::coarse(fold(dots[0][p], dots[1][p]), scale[p]);
+    }
+    sums
 }
 
 /// The bytes of two blocks of 18 bytes, `at` the codes of the first.
@@ -110,15 +119,18 @@ impl Packed for Q2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
+    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
         static FIRST: Bytes = two_blocks(2);
         // Of what is loaded eight bytes later.
         static LAST: Bytes = two_blocks(38 - 8);
         static SCALES: Bytes = words_at([0, 0, 36, 36, 18, 18, 54, 54]);
-        let starts = [load(a, 0), load(b, 0)];
-        let first = gather(starts[0], starts[1], &FIRST);
-        let last = gather(load(a, 8), load(b, 8), &LAST);
-        Sums::coarse(in_order([first, last], x), halves(starts[0], starts[1], &SCALES))
+        let (mut packed, mut scale) = ([[_mm512_setzero_si512(); 2]; PAIRS], [_mm512_setzero_ps(); PAIRS]);
+        for (p, [a, b]) in rows.iter().enumerate() {
+            let starts = [load(a, 0), load(b, 0)];
+            packed[p] = [gather(starts[0], starts[1], &FIRST), gather(load(a, 8), load(b, 8), &LAST)];
+            scale[p] = halves(starts[0], starts[1], &SCALES);
+        }
+        in_order(packed, x, scale)
     }
 }
 
@@ -131,9 +143,13 @@ impl Packed for Pq2_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(a: &[u8], b: &[u8], x: &[Quad]) -> Sums {
+    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
         static SCALES: Bytes = words_at([0, 0, 34, 34, 0, 0, 34, 34]);
-        let packed = |at| join(half(a, at), half(b, at));
-        Sums::coarse(in_order([packed(2), packed(36)], x), halves(load(a, 0), load(b, 0), &SCALES))
+        let (mut packed, mut scale) = ([[_mm512_setzero_si512(); 2]; PAIRS], [_mm512_setzero_ps(); PAIRS]);
+        for (p, [a, b]) in rows.iter().enumerate() {
+            packed[p] = [join(half(a, 2), half(b, 2)), join(half(a, 36), half(b, 36))];
+            scale[p] = halves(load(a, 0), load(b, 0), &SCALES);
+        }
+        in_order(packed, x, scale)
     }
 }
