@@ -180,7 +180,7 @@ impl Builder<'_> {
             many.push(quantize_call(y, held, self.value(value).width, 1));
         }
         let buffers = Buffers { before: &before, runs: [sums, stats], ends: &ends, sinks };
-        let mut variants: Vec<_> = self.alone(twin(How::Alone, codes), &buffers).into_iter().collect();
+        let mut variants = self.alone(&twin(How::Alone { joins: true }, codes), &buffers);
         if apart {
             let calls = vec![write.clone(), attend(Runs::Apart), join];
             variants.push(Variant { fit: Fit::rows(few), calls });

@@ -77,9 +77,9 @@ pub fn runs(context: usize) -> usize {
     context.div_ceil(PAGE as usize).min(RUNS)
 }
 
-/// `run_of(end)`: pages in a run of a sequence that ends before `end`.
-const RUN_OF: &str = "fn run_of(end: u32) -> u32 { let pages = (end + 63u) / 64u; var run = 1u; \
-                      while run * 64u < pages { run *= 2u; } return run; }";
+/// `run_of(end)`: pages in a run of a sequence that ends before `end`. Kernels are given [`RUNS`], or the pages of the longest
+/// sequence if these are fewer, so it depends on the sequence alone.
+const RUN_OF: &str = "fn run_of(end: u32) -> u32 { return ((end + 63u) / 64u + p.runs - 1u) / p.runs; }";
 
 /// Both joins in turn: a sum with its weight, in one order of operations.
 const MERGE: &str =

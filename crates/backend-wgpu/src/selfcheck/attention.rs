@@ -31,14 +31,17 @@ pub enum How {
     /// In tiles of rows.
     Tiles(Tiles),
     /// Rows that are alone in their sequence, whose numbers are not in the bank yet.
-    Alone,
+    Alone {
+        /// Whether they join runs.
+        joins: bool,
+    },
 }
 
 impl How {
     /// Positions of the rows that attend.
     fn at(self) -> Vec<usize> {
         match self {
-            Self::Runs(_) | Self::Alone => AT.to_vec(),
+            Self::Runs(_) | Self::Alone { .. } => AT.to_vec(),
             // More than a tile of rows one after the other.
             Self::Tiles(_) => (LEN - 67..LEN).collect(),
         }
@@ -128,7 +131,8 @@ impl Twin for Attend {
         // Two sequences; the one that is looked at is the second, and its pages lie in no order.
         let pages = [7u32, 2, 0, 3];
         let step = |positions: &[usize]| positions.iter().flat_map(|&p| [0, p as u32, 1, 1]).collect();
-        let is_alone = self.how == How::Alone;
+        let is_alone = matches!(self.how, How::Alone { .. });
+        let joins = self.how == How::Alone { joins: true };
         // What is alone brings its own key and value.
         let all: Vec<usize> = (0..LEN - usize::from(is_alone)).collect();
         let (every, some) = (c.add(step(&all)), c.add(step(&at)));
@@ -218,8 +222,8 @@ impl Twin for Attend {
         }
 
         let width = heads * layer.value_dim;
-        // Alone: several pages in a run.
-        let runs = if is_alone { 2 } else { attention::runs(LEN) };
+        // Some have several pages.
+        let runs = 2;
         let mut buffers = if is_alone { before } else { vec![some, sequences, table, asked, keys, values] };
         let y = c.add_output(rows * width);
         let sums = c.add_output(rows * width * runs);
@@ -227,13 +231,15 @@ impl Twin for Attend {
         let sink = self.sinks.then(|| c.add_floats(&sinks));
         let (codes, scales) = (c.add_output(rows * width / 4 + 1), c.add_output(rows * width / 8 + 1));
         let ends = if self.codes { vec![codes, scales] } else { vec![y] };
-        let apart = self.how == How::Runs(Runs::Apart);
+        let apart = matches!(self.how, How::Runs(Runs::Apart) | How::Alone { joins: false });
         let mut groups = layer.kv_heads * Heads::new(&self.op, &self.bank).groups;
         if apart || is_alone {
             buffers.extend([sums, stats]);
         }
         if is_alone {
             groups = layer.kv_heads * alone::heads(&self.op, &self.bank).groups;
+        }
+        if joins {
             let zeros = vec![0; rows * groups];
             let done = c.add(zeros.clone());
             buffers.extend([done].into_iter().chain(ends.iter().copied()).chain(sink));
@@ -247,9 +253,9 @@ impl Twin for Attend {
                 let shader = attention::attend(&self.op, &self.bank, how, self.sinks);
                 (shader, words.clone(), [groups, rows, if apart { runs } else { 1 }])
             }
-            How::Alone => {
+            How::Alone { joins } => {
                 let (op, bank, codes, sinks) = (&self.op, &self.bank, self.codes, self.sinks);
-                let shader = alone::attend(&Alone { op, bank, turn, codes, sinks });
+                let shader = alone::attend(&Alone { op, bank, turn, joins, codes, sinks });
                 (shader, words.clone(), [groups, rows, runs])
             }
             How::Tiles(by) => {
@@ -283,7 +289,7 @@ impl Twin for Attend {
             numbers.extend(self.row(at, &q, &keys, &v, &sinks));
         }
         let tolerance = self.tolerance();
-        c.expected.push(match (apart || is_alone) && self.codes {
+        c.expected.push(match (apart || joins) && self.codes {
             true => Expected::Codes { codes, scales, numbers, tolerance },
             false => Expected::Floats { buffer: y, numbers, tolerance },
         });

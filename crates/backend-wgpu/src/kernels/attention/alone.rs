@@ -1,12 +1,11 @@
 //! Attention of rows that are alone in their sequence: tokens of generation, all in one call.
 //!
 //! Such a row sees what earlier steps left in the bank, and itself, so nothing in the step waits for what it writes there. A
-//! workgroup takes one row, one head of keys with some heads of queries, and a run of pages. It asks for a page before it is
-//! done with the one before: for keys while it weighs and adds values, for values while it scores. The row's own key and value
-//! come from the workgroup itself; that of the last run writes them into the bank. Runs are joined by the workgroup that is done
-//! last, in an order that does not depend on which that is.
+//! workgroup takes one row, one head of keys with some heads of queries, and a run of pages. The row's own key and value
+//! come from the workgroup itself; that of the last run writes them into the bank. Few runs are joined by the workgroup that is done
+//! last, in an order that does not depend on which that is; many by [`super::join`].
 
-use super::{AT_ONCE, Heads, RUNS, begin, component, sink, words};
+use super::{AT_ONCE, Heads, RUN_OF, RUNS, begin, component, sink, words};
 use crate::{
     kernels::{
         chain,
@@ -35,7 +34,9 @@ pub struct Alone<'a> {
     pub bank: &'a Bank,
     /// How queries and keys turn.
     pub turn: Option<&'a Turn>,
-    /// Whether the result is left as [`quantize`] makes it.
+    /// Whether the workgroup that is done last joins runs; otherwise [`super::join`] follows.
+    pub joins: bool,
+    /// Whether a joined result is left as [`quantize`] makes it.
     pub codes: bool,
     /// Whether heads have sinks.
     pub sinks: bool,
@@ -121,8 +122,8 @@ impl Shape {
 }
 
 /// Bindings: step rows, sequences, pages, k, v, keys, values, with a turn its table and weights of the norms of q and k, q, sums
-/// (`[rows, heads, runs, value_dim]`) and maximum with total (`[rows, heads, runs]`) of runs, counts of runs that are done (a zero for
-/// each row and workgroup along x, left as it was), then y or its codes and scales, and sinks. Words: `runs`, the most of a sequence.
+/// (`[rows, heads, runs, value_dim]`) and maximum with total (`[rows, heads, runs]`) of runs, and if these are joined, counts of runs
+/// that are done (a zero for each row and workgroup along x, left as it was), y or its codes and scales, and sinks. Words: `runs`.
 /// Grid: kv heads * groups, rows, runs.
 pub fn attend(k: &Alone<'_>) -> Shader {
     let (a, bank) = (k.op, k.bank);
@@ -133,19 +134,25 @@ pub fn attend(k: &Alone<'_>) -> Shader {
     s.subgroups();
     let prepare = declare(&mut s, k.turn, [words(bank.unit()), words(bank.value_unit())]);
     s.read("q", "f32");
-    s.coherent("sums", "vec4<f32>");
-    s.coherent("stats", "vec2<f32>");
-    s.write("done", "atomic<u32>");
-    if k.codes {
-        s.write("y", "vec4<u32>");
-        s.write("ys", "vec2<f32>");
+    if k.joins {
+        s.coherent("sums", "vec4<f32>");
+        s.coherent("stats", "vec2<f32>");
+        s.write("done", "atomic<u32>");
+        if k.codes {
+            s.write("y", "vec4<u32>");
+            s.write("ys", "vec2<f32>");
+        } else {
+            s.write("y", "vec4<f32>");
+        }
+        if k.sinks {
+            s.read("sinks", "f32");
+        }
     } else {
-        s.write("y", "vec4<f32>");
-    }
-    if k.sinks {
-        s.read("sinks", "f32");
+        s.write("sums", "vec4<f32>");
+        s.write("stats", "vec2<f32>");
     }
     s.words("u32", &["runs"]);
+    s.item(RUN_OF);
     for name in ["k", "q"] {
         match k.turn {
             Some(turn) => s.item(&turned(name, turn)),
@@ -177,7 +184,7 @@ let begin = {begin};
 let table = place.w;
 let own_page = own / {PAGE}u;
 let own_at = own % {PAGE}u;
-let run = (own_page + p.runs) / p.runs;
+let run = run_of(end);
 let first_page = max(begin / {PAGE}u, group.z * run);
 let end_page = min(own_page + 1u, (group.z + 1u) * run);
 if first_page >= end_page {{ return; }}
@@ -199,19 +206,26 @@ var next_page = pages[table + min(first_page + 1u, own_page)];\n",
     }
     (0..shape.held_values()).for_each(|j| body += &format!("var v{j}: {};\n", words(bank.value_unit())));
     body += &load_keys(bank, &shape, "page", 0);
-    body += &load_values(bank, &shape, "page", "first_page", 0);
+    // Where there are few runs, values are asked for at once; else the fewer registers the better.
+    if k.joins {
+        body += &load_values(bank, &shape, "page", "first_page", 0);
+    }
     body += &stage::stage(&mut s, k, &shape);
     shape.sums().for_each(|(.., name)| body += &format!("var {name} = vec4<f32>(0.0);\n"));
     body += &format!("for (var at = first_page; at < end_page; at += 1u) {{\n{}", scores(bank, &shape));
-    body += &format!("if at + 1u < end_page {{\n{}}}\n", load_keys(bank, &shape, "next_page", 0));
+    if !k.joins {
+        body += &load_values(bank, &shape, "page", "at", 0);
+    }
     body += &weights(&mut s, a, &shape);
     body += &values(bank, &shape);
+    let (keys, values) =
+        (load_keys(bank, &shape, "page", 0), load_values(bank, &shape, "page", "(at + 1u)", 0));
     body += &format!(
         "if at + 1u < end_page {{
-{}page = next_page;
+page = next_page;
 next_page = pages[table + min(at + 2u, own_page)];
-}}\n}}\n",
-        load_values(bank, &shape, "next_page", "(at + 1u)", 0)
+{keys}{}}}\n}}\n",
+        if k.joins { &values } else { "" }
     );
     body += &ends::finish(&mut s, k, &shape);
     s.build(&body)

@@ -11,7 +11,9 @@ pub(super) fn finish(s: &mut Source, k: &Alone<'_>, shape: &Shape) -> String {
     let (a, quarter) = (k.op, k.bank.layer.value_dim as u32 / 4);
     let all = shape.g * quarter;
     s.shared("room", "vec4<f32>", (shape.shares * all) as usize);
-    s.shared("result", "vec4<f32>", all as usize);
+    if k.joins {
+        s.shared("result", "vec4<f32>", all as usize);
+    }
     let mut text = format!("if share < {}u {{\n", shape.shares);
     for (i, f, name) in shape.sums() {
         text += &format!(
@@ -21,6 +23,18 @@ pub(super) fn finish(s: &mut Source, k: &Alone<'_>, shape: &Shape) -> String {
     }
     let parts: String =
         (0..shape.shares).map(|share| format!("value += room[e + {}u];\n", share * all)).collect();
+    let stats = format!(
+        "if local < {}u {{
+stats[(row + local) * p.runs + group.z] = vec2<f32>(most_of[local], total_of[local]);
+}}\n",
+        shape.g
+    );
+    let sums =
+        format!("sums[((row + e / {quarter}u) * p.runs + group.z) * {quarter}u + e % {quarter}u] = value;\n");
+    let store = match k.joins {
+        true => format!("if stop_run - first_run == 1u {{ result[e] = value; }} else {{\n{sums}}}\n"),
+        false => sums,
+    };
     text += &format!(
         "}}
 workgroupBarrier();
@@ -29,16 +43,15 @@ let first_run = begin / {PAGE}u / run;
 let stop_run = own_page / run + 1u;
 for (var e = local; e < {all}u; e += {THREADS}u) {{
 var value = vec4<f32>(0.0);
-{parts}if stop_run - first_run == 1u {{
-result[e] = value;
-}} else {{
-sums[((row + e / {quarter}u) * p.runs + group.z) * {quarter}u + e % {quarter}u] = value;
-}}
-}}
-if stop_run - first_run > 1u {{\n{}}}
-workgroupBarrier();\n",
-        join(s, shape, quarter),
+{parts}{store}}}\n",
         heads = a.heads,
+    );
+    if !k.joins {
+        return text + &stats;
+    }
+    text += &format!(
+        "if stop_run - first_run > 1u {{\n{stats}{}}}\nworkgroupBarrier();\n",
+        join(s, shape, quarter)
     );
     let total = |head: &str| {
         let sink = sink(k.sinks, &format!("first_head + {head}"), &format!("most_of[{head}]"));
@@ -78,10 +91,7 @@ fn join(s: &mut Source, shape: &Shape, quarter: u32) -> String {
     s.shared("done_before", "u32", 1);
     s.shared("run_weight", "f32", g as usize * RUNS);
     let mut text = format!(
-        "if local < {g}u {{
-stats[(row + local) * p.runs + group.z] = vec2<f32>(most_of[local], total_of[local]);
-}}
-storageBarrier();
+        "storageBarrier();
 let counted = group.y * {across}u + group.x;
 if local == 0u {{ done_before[0] = atomicAdd(&done[counted], 1u); }}
 if workgroupUniformLoad(&done_before[0]) + 1u < stop_run - first_run {{ return; }}
