@@ -108,10 +108,10 @@ fn replaced_in(graph: &Graph, cases: &[Spoilt]) {
 #[test]
 fn wrong_products_of_rotated_rows_give_way_to_calls_of_their_own() {
     replaced_in(
-        &common::tiles::layers(1, 256, false),
+        &common::tiles::product(),
         &[
             (&[["select(a + b, b - a, odd)", "select(a + b, a - b, odd)"]], "rotated"),
-            (&[["y0[e0] = v0_0", "y0[e0] = -v0_0"]], "rotated back"),
+            (&[["y0[row * fours + n0] = v0_0", "y0[row * fours + n0] = -v0_0"]], "rotated back"),
         ],
     );
 }

@@ -7,7 +7,7 @@ use super::program::{Program, Raw};
 use crate::{
     build::{Builder, call},
     kernels::{
-        program::{BLOCK, Step},
+        program::{BLOCK, Step, vectors},
         rotated::{self, Rotated, Sizes},
     },
     pack::halves,
@@ -20,10 +20,16 @@ use std::collections::HashMap;
 /// Numbers of a row that a workgroup makes at most, unless a norm needs all of them.
 const RUN: usize = 2048;
 
-/// Rows of a step up to which this is done: each is multiplied by itself.
-const ROWS: usize = 4;
+/// Numbers of rows for which there are kernels, rising: those of a step up to which this is done.
+const TILES: [usize; 3] = [1, 2, 4];
 
-/// Workgroups that a product should have about.
+/// The last of them.
+const ROWS: usize = TILES[TILES.len() - 1];
+
+/// Invocations of a workgroup.
+const THREADS: usize = 256;
+
+/// Workgroups that a product of one row should have about; of more, which cost more to make, as many fewer.
 const GROUPS: usize = 512;
 
 /// Buffers that a kernel may have.
@@ -141,13 +147,8 @@ impl Builder<'_> {
         let run = if norm.is_some() { k } else { k.min(RUN) };
         let widths: Vec<usize> = members.iter().map(|&m| self.value(m).width).collect();
         let buffers = program.operands.len() + 3 + 2 * members.len();
-        let memory = run / BLOCK * 672 + 512;
         let blocks = |n: &usize| n.is_multiple_of(BLOCK);
-        if !blocks(&k)
-            || !widths.iter().all(blocks)
-            || buffers > MOST_BUFFERS
-            || memory > self.options.caps.workgroup as usize
-        {
+        if !blocks(&k) || !widths.iter().all(blocks) || buffers > MOST_BUFFERS || !self.has_room(run, 1) {
             return None;
         }
         for &m in members {
@@ -191,22 +192,28 @@ impl Builder<'_> {
 
     /// Appends an entry, which does something else for few rows if `value` is part of a product there.
     pub(super) fn push_single(&mut self, value: Value, result: Option<Slot>, mut variants: Vec<Variant>) {
-        if let Some(calls) = self.single(value) {
+        if let Some(singles) = self.single(value) {
             variants.retain(|variant| variant.fit.most > ROWS);
-            variants.insert(0, Variant { fit: Fit::rows(ROWS), calls });
+            variants.splice(0..0, singles);
         }
         self.push_variants(value, result, variants);
     }
 
-    fn single(&mut self, value: Value) -> Option<Vec<Call>> {
+    fn single(&mut self, value: Value) -> Option<Vec<Variant>> {
+        let all = |calls| vec![Variant { fit: Fit::rows(ROWS), calls }];
         match self.turned.singles.remove(&value) {
-            Some(Single::Nothing) => Some(vec![]),
-            Some(Single::Product(product)) => Some(vec![self.product_call(&product)]),
-            None => self.rows_call(value),
+            Some(Single::Nothing) => Some(all(vec![])),
+            Some(Single::Product(product)) => {
+                let variant =
+                    |most| Variant { fit: Fit::rows(most), calls: vec![self.product_call(&product, most)] };
+                Some(TILES.into_iter().map(variant).collect())
+            }
+            None => self.rows_call(value).map(all),
         }
     }
 
-    fn product_call(&mut self, product: &Product) -> Call {
+    /// The call for up to `most` rows.
+    fn product_call(&mut self, product: &Product, most: usize) -> Call {
         let matrices: Vec<usize> = product
             .matrices
             .iter()
@@ -216,7 +223,9 @@ impl Builder<'_> {
         let k = self.tape.matrices[matrices[0]].row_len;
         let widths: Vec<usize> = matrices.iter().map(|&m| self.tape.matrices[m].parts[0].len()).collect();
         let runs = k.div_ceil(product.run);
-        let sizes = self.sizes_of(widths.iter().sum::<usize>() * runs, form.at_once());
+        // As many rows together as there is room for.
+        let tile = (1..=most).rev().find(|tile| self.has_room(product.run, *tile)).unwrap_or(1);
+        let sizes = self.sizes_of(widths.iter().sum::<usize>() * runs, tile, form.at_once());
         let lanes = self.options.caps.subgroup;
         let g = Rotated {
             form: &form,
@@ -243,17 +252,22 @@ impl Builder<'_> {
         }
         slots.push(product.raw);
         let groups: usize = widths.iter().map(|n| n.div_ceil(sizes.per_group)).sum();
-        let grid = [Dim::Fixed(groups as u32), Dim::Rows(1, 1), Dim::Fixed(runs as u32)];
+        let grid = [Dim::Fixed(groups as u32), Dim::Rows(1, tile as u32), Dim::Fixed(runs as u32)];
         call(shader, slots, words, grid)
     }
 
-    /// Sizes of a product that makes so many results.
-    fn sizes_of(&self, results: usize, at_once: usize) -> Sizes {
-        let (threads, per_sub, ahead) = (256, at_once.max(2), 2);
+    /// Whether workgroup memory holds a run of so many rows, with what sums of squares take.
+    fn has_room(&self, run: usize, rows: usize) -> bool {
+        rows * (16 * vectors(run) + THREADS) <= self.options.caps.workgroup as usize
+    }
+
+    /// Sizes of a product that makes so many results of `tile` rows.
+    fn sizes_of(&self, results: usize, tile: usize, at_once: usize) -> Sizes {
+        let (threads, per_sub, ahead) = (THREADS, at_once.max(2), 2);
         let lanes = self.options.caps.subgroup[0] as usize;
         let least = per_sub * (threads / lanes).max(1);
-        let per_group = (results / GROUPS).max(1).next_power_of_two().clamp(least.min(BLOCK), BLOCK);
-        Sizes { threads, per_sub, per_group, ahead }
+        let per_group = (results * tile / GROUPS).max(1).next_power_of_two().clamp(least.min(BLOCK), BLOCK);
+        Sizes { threads, per_sub, per_group, ahead, tile }
     }
 
     /// The call that rotates results back which end in `value`, and others that wait for it; none if there are none.

@@ -35,9 +35,10 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// For runs of `run` numbers, of rows of `k` numbers (an expression); `at` is the run (an expression).
-    pub fn new(s: &mut Source, run: usize, threads: usize, k: &'a str, at: &'a str) -> Self {
-        s.item(&format!("var<workgroup> turned: array<vec4<f32>, {}>;", run / BLOCK * PADDED));
+    /// For runs of `run` numbers, of rows of `k` numbers (an expression); `at` is the run (an expression). There is room for
+    /// as many `rows` in workgroup memory.
+    pub fn new(s: &mut Source, (run, rows): (usize, usize), threads: usize, k: &'a str, at: &'a str) -> Self {
+        s.item(&format!("var<workgroup> turned: array<vec4<f32>, {}>;", rows * vectors(run)));
         s.item(
             "fn pairs(v: vec4<f32>) -> vec4<f32> {
 let a = vec4<f32>(v.xz + v.yw, v.xz - v.yw);
@@ -48,8 +49,8 @@ return vec4<f32>(a.x + a.y, a.z + a.w, a.x - a.y, a.z - a.w);
         Self { run, threads, quads: (run / 4).div_ceil(threads), k, at }
     }
 
-    /// Statements that say where an invocation's fours lie: `n0` and so on in a row, `e0` and so on among all rows, `at0` and so
-    /// on in workgroup memory.
+    /// Statements that say where an invocation's fours lie: `n0` and so on in a row, `at0` and so on in workgroup memory, where the
+    /// row `row` of all begins at `base`.
     pub fn places(&self) -> String {
         let mut text = format!(
             "let t = sub * lanes + lane;\nlet odd = (lane & 1u) == 1u;\nlet fours = {} >> 2u;\n",
@@ -59,7 +60,6 @@ return vec4<f32>(a.x + a.y, a.z + a.w, a.x - a.y, a.z - a.w);
             text += &format!(
                 "let q{j} = t + {}u;
 let n{j} = min({} * {}u + q{j}, fours - 1u);
-let e{j} = group.y * fours + n{j};
 let at{j} = q{j} / 32u * {PADDED}u + q{j} % 32u / 4u * 5u + q{j} % 4u;\n",
                 j * self.threads,
                 self.at,
@@ -84,7 +84,7 @@ let at{j} = q{j} / 32u * {PADDED}u + q{j} % 32u / 4u * 5u + q{j} % 4u;\n",
             format!(
                 "{{ let a = pairs({v}{j});
 let b = subgroupShuffleXor(a, 1u);
-if q{j} < {}u {{ turned[at{j}] = select(a + b, b - a, odd); }} }}\n",
+if q{j} < {}u {{ turned[base + at{j}] = select(a + b, b - a, odd); }} }}\n",
                 self.run / 4
             )
         };
@@ -111,7 +111,7 @@ if q{j} < {}u {{ turned[at{j}] = select(a + b, b - a, odd); }} }}\n",
                     for j in 0..self.quads {
                         let one = |run: usize| {
                             format!(
-                                "{name}[((({run}u * p.rows + group.y) * p.stride{name} + p.skip{name}) >> 2u) + n{j}]"
+                                "{name}[((({run}u * p.rows + row) * p.stride{name} + p.skip{name}) >> 2u) + n{j}]"
                             )
                         };
                         let sum: Vec<_> = (0..*runs).map(one).collect();
@@ -122,10 +122,10 @@ if q{j} < {}u {{ turned[at{j}] = select(a + b, b - a, odd); }} }}\n",
                 Step::Rotate => {
                     let v = format!("v{}_", level - 1);
                     text += &self.spread(&v);
-                    text += "across(t);\n";
+                    text += "across(t, base);\n";
                     for j in 0..self.quads {
                         let inside = format!("q{j} < {}u", self.run / 4);
-                        text += &format!("if {inside} {{ {v}{j} = turned[at{j}] * {scale:?}; }}\n");
+                        text += &format!("if {inside} {{ {v}{j} = turned[base + at{j}] * {scale:?}; }}\n");
                     }
                 }
                 Step::Link(link) => {
@@ -137,7 +137,7 @@ if q{j} < {}u {{ turned[at{j}] = select(a + b, b - a, odd); }} }}\n",
                         let operand = match link {
                             Link::AddVector | Link::MulVector => format!("{name}[n{j}]"),
                             Link::MulScalar => format!("{name}[0]"),
-                            _ => format!("{name}[e{j}]"),
+                            _ => format!("{name}[row * fours + n{j}]"),
                         };
                         let v = format!("v{}_{j}", level - 1);
                         text += &format!("{v} = {};\n", linked(s, link, &v, &operand));
@@ -155,6 +155,11 @@ if q{j} < {}u {{ turned[at{j}] = select(a + b, b - a, odd); }} }}\n",
         }
         text
     }
+}
+
+/// Vectors that a run takes in workgroup memory.
+pub fn vectors(run: usize) -> usize {
+    run / BLOCK * PADDED
 }
 
 /// Rows that lie on the stack at once.
@@ -176,10 +181,10 @@ fn across(run: usize, threads: usize) -> String {
     // Vectors from the first one on, of number 8 * j.
     let place = |j: usize| j / 2 * 5 + j % 2 * 2;
     let mut text = format!(
-        "fn across(t: u32) {{
+        "fn across(t: u32, base: u32) {{
 workgroupBarrier();
 for (var u = t; u < {}u; u += {threads}u) {{
-let first = u / 8u * {PADDED}u + u % 8u / 4u;
+let first = base + u / 8u * {PADDED}u + u % 8u / 4u;
 let c = u % 4u;\n",
         run / 16
     );

@@ -13,9 +13,6 @@ use crate::{
     shader::Shader,
 };
 
-/// Rows of a case.
-const ROWS: usize = 2;
-
 /// [`crate::kernels::rotated::product`].
 #[derive(Clone, Debug)]
 pub struct Rotated {
@@ -28,6 +25,8 @@ pub struct Rotated {
     run: usize,
     k: usize,
     per_group: usize,
+    /// Rows of a workgroup.
+    tile: usize,
 }
 
 impl Rotated {
@@ -47,6 +46,7 @@ impl Rotated {
                 (None, false) => g.run + BLOCK,
             },
             per_group,
+            tile: g.sizes.tile,
         }
     }
 }
@@ -55,16 +55,18 @@ impl Twin for Rotated {
     fn case(&self, shader: &Shader) -> Case {
         let r = &mut Seeded::new(13);
         let mut case = Case::default();
+        // One more than a workgroup takes.
+        let rows = self.tile + 1;
         let (k, halves, runs) = (self.k, self.k / 16, self.k.div_ceil(self.run));
-        let mut words = vec![ROWS as u32, k as u32, halves as u32];
+        let mut words = vec![rows as u32, k as u32, halves as u32];
         let mut buffers = vec![];
-        let row = made(&self.program, k, &mut case, (&mut buffers, &mut words), r);
+        let row = made(&self.program, [rows, k], &mut case, (&mut buffers, &mut words), r);
         if self.keep {
-            let buffer = case.add_output(ROWS * k);
+            let buffer = case.add_output(rows * k);
             buffers.push(buffer);
             case.expected.push(Expected::Floats { buffer, numbers: row.clone(), tolerance: 1e-4 });
         }
-        let mut scales = [1.0; ROWS];
+        let mut scales = vec![1.0; rows];
         let mut x = row;
         if let Some(eps) = self.norm {
             for (scale, row) in scales.iter_mut().zip(x.chunks_exact(k)) {
@@ -76,7 +78,7 @@ impl Twin for Rotated {
             x.iter_mut().enumerate().for_each(|(i, x)| *x *= by[i % k]);
         }
         let all: usize = self.widths.iter().sum();
-        let mut results = vec![0.0; runs * ROWS * all];
+        let mut results = vec![0.0; runs * rows * all];
         let mut skip = 0;
         for &width in &self.widths {
             let by = r.numbers(k);
@@ -86,13 +88,13 @@ impl Twin for Rotated {
             words.extend([width as u32, matrix.factor.to_bits()]);
             let mut input: Vec<f64> = x.iter().enumerate().map(|(i, x)| x * by[i % k]).collect();
             rotate(&mut input);
-            for (i, run) in (0..runs).flat_map(|run| (0..ROWS).map(move |t| (t, run))) {
+            for (i, run) in (0..runs).flat_map(|run| (0..rows).map(move |t| (t, run))) {
                 let columns = run * self.run..k.min((run + 1) * self.run);
                 let numbers = &input[i * k..][columns.clone()];
                 for n in 0..width {
                     let weights = &matrix.numbers[n * k..][columns.clone()];
                     let dot: f64 = numbers.iter().zip(weights).map(|(x, w)| x * w).sum();
-                    results[(run * ROWS + i) * all + skip + n] = dot * scales[i];
+                    results[(run * rows + i) * all + skip + n] = dot * scales[i];
                 }
             }
             skip += width;
@@ -101,7 +103,12 @@ impl Twin for Rotated {
         buffers.push(buffer);
         case.expected.push(Expected::Floats { buffer, numbers: results, tolerance: 1e-3 });
         let groups: usize = self.widths.iter().map(|n| n.div_ceil(self.per_group)).sum();
-        case.jobs.push(Job { shader: shader.clone(), buffers, words, grid: [groups, ROWS, runs] });
+        case.jobs.push(Job {
+            shader: shader.clone(),
+            buffers,
+            words,
+            grid: [groups, rows.div_ceil(self.tile), runs],
+        });
         case
     }
 }
@@ -115,27 +122,28 @@ pub struct RotatedBack {
 
 impl Twin for RotatedBack {
     fn case(&self, shader: &Shader) -> Case {
+        let rows = 2;
         let r = &mut Seeded::new(17);
         let mut case = Case::default();
-        let (mut buffers, mut words, mut blocks) = (vec![], vec![ROWS as u32], 0);
+        let (mut buffers, mut words, mut blocks) = (vec![], vec![rows as u32], 0);
         for (i, program) in self.programs.iter().enumerate() {
             let k = (1 + i % 3) * BLOCK;
             blocks += k / BLOCK;
             words.push(k as u32);
-            let numbers = made(program, k, &mut case, (&mut buffers, &mut words), r);
+            let numbers = made(program, [rows, k], &mut case, (&mut buffers, &mut words), r);
             let buffer = case.add_output(numbers.len());
             buffers.push(buffer);
             case.expected.push(Expected::Floats { buffer, numbers, tolerance: 1e-4 });
         }
-        case.jobs.push(Job { shader: shader.clone(), buffers, words, grid: [blocks, ROWS, 1] });
+        case.jobs.push(Job { shader: shader.clone(), buffers, words, grid: [blocks, rows, 1] });
         case
     }
 }
 
-/// What a program makes of seeded numbers, rows of `k`; adds its buffers and the words of its loads.
+/// What a program makes of seeded numbers, so many rows of `k`; adds its buffers and the words of its loads.
 fn made(
     program: &[Step],
-    k: usize,
+    [rows, k]: [usize; 2],
     case: &mut Case,
     (buffers, words): (&mut Vec<usize>, &mut Vec<u32>),
     r: &mut Seeded,
@@ -146,17 +154,17 @@ fn made(
         match step {
             Step::Load(runs) => {
                 let (stride, skip) = (k + 2 * BLOCK, BLOCK);
-                let numbers = r.numbers(runs * ROWS * stride);
+                let numbers = r.numbers(runs * rows * stride);
                 buffers.push(case.add_floats(&numbers));
                 words.extend([stride as u32, skip as u32]);
                 let sum = |t: usize, n: usize| {
-                    (0..*runs).map(|run| numbers[(run * ROWS + t) * stride + skip + n]).sum()
+                    (0..*runs).map(|run| numbers[(run * rows + t) * stride + skip + n]).sum()
                 };
-                stack.push((0..ROWS * k).map(|i| sum(i / k, i % k)).collect());
+                stack.push((0..rows * k).map(|i| sum(i / k, i % k)).collect());
             }
             Step::Rotate => rotate(stack.last_mut().expect(top)),
             Step::Link(link) => {
-                let operand = r.numbers(operand_len(link, ROWS, k).unwrap_or(0));
+                let operand = r.numbers(operand_len(link, rows, k).unwrap_or(0));
                 if !operand.is_empty() {
                     buffers.push(case.add_floats(&operand));
                 }

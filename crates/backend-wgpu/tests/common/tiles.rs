@@ -38,6 +38,15 @@ fn rotated(name: &str, codec: &'static Exl3, shape: [usize; 2], seed: u64) -> Li
     }
 }
 
+/// One product of random rows.
+pub fn product() -> Graph {
+    let mut g = Graph::default();
+    let x = rows(&mut g, "x", 128).unwrap();
+    let y = g.linear(x, rotated("w", Exl3::find(4, Codebook::Mcg).unwrap(), [256, 128], 1)).unwrap();
+    g.output(y);
+    g
+}
+
 /// Layers as those of a llama, with biases of keys, and a head for wanted rows; `normed`: heads are normed, and what a layer adds
 /// is too.
 pub fn layers(count: usize, hidden: usize, normed: bool) -> Graph {
