@@ -122,6 +122,7 @@ impl Few<'_> {
             tile,
             per_sub,
             threads,
+            lanes: lanes[0] as usize,
             per_group: if round.is_some() { BLOCK } else { per_sub * subs },
             gate: self.second.map(|(_, f)| f),
             products: &links,

@@ -69,25 +69,45 @@ pub fn activation(s: &mut Source, f: Activation) -> &'static str {
 /// Links with the names of the bindings that they read.
 pub struct Chain {
     lines: String,
+    early: String,
 }
 
 impl Chain {
     /// Declares the bindings of `links`, named `prefix` and a number, and the functions that they need.
     pub fn declare(s: &mut Source, links: &[Link], prefix: &str) -> Self {
-        let mut lines = String::new();
+        Self::make(s, links, prefix, false)
+    }
+
+    /// [`Self::declare`], with operands that [`Self::early`] has read.
+    pub fn declare_early(s: &mut Source, links: &[Link], prefix: &str) -> Self {
+        Self::make(s, links, prefix, true)
+    }
+
+    fn make(s: &mut Source, links: &[Link], prefix: &str, is_early: bool) -> Self {
+        let (mut lines, mut early) = (String::new(), String::new());
         for (i, link) in links.iter().enumerate() {
-            let name = format!("{prefix}{i}");
+            let mut name = format!("{prefix}{i}");
             if link.has_operand() {
                 s.read(&name, "f32");
+                let at = match link {
+                    Link::AddVector | Link::MulVector => "n",
+                    Link::MulScalar => "0",
+                    _ => "e",
+                };
+                let read = format!("{name}[{at}]");
+                if is_early {
+                    s.item(&format!("var<private> {name}_early: f32;"));
+                    name += "_early";
+                    early += &format!("{name} = {read};\n");
+                } else {
+                    name = read;
+                }
             }
             lines += &match link {
-                Link::AddVector => format!("v += {name}[n];\n"),
-                Link::MulVector => format!("v = apart(v * {name}[n]);\n"),
-                Link::MulScalar => format!("v = apart(v * {name}[0]);\n"),
-                Link::AddValue => format!("v += {name}[e];\n"),
-                Link::MulValue => format!("v = apart(v * {name}[e]);\n"),
-                Link::GateOf(f) => format!("v = apart({}(v) * {name}[e]);\n", activation(s, *f)),
-                Link::GatedBy(f) => format!("v = apart(v * {}({name}[e]));\n", activation(s, *f)),
+                Link::AddVector | Link::AddValue => format!("v += {name};\n"),
+                Link::MulVector | Link::MulScalar | Link::MulValue => format!("v = apart(v * {name});\n"),
+                Link::GateOf(f) => format!("v = apart({}(v) * {name});\n", activation(s, *f)),
+                Link::GatedBy(f) => format!("v = apart(v * {}({name}));\n", activation(s, *f)),
                 Link::Scale(factor) => format!("v = apart(v * f32({factor:?}));\n"),
                 Link::Activate(f) => format!("v = apart({}(v));\n", activation(s, *f)),
                 Link::SoftCap(cap) => {
@@ -96,12 +116,17 @@ impl Chain {
                 }
             };
         }
-        Self { lines }
+        Self { lines, early }
     }
 
     /// Statements that apply the links to the variable `v` at column `n`, element `e` of a value.
     pub fn apply(&self) -> &str {
         &self.lines
+    }
+
+    /// Statements that read the operands for column `n`, element `e` before they are needed.
+    pub fn early(&self) -> &str {
+        &self.early
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     chain::{Chain, Link},
-    ends::{Round, rounded},
+    ends::{Round, declare, keep, rounded},
 };
 use crate::shader::{Shader, Source};
 
@@ -23,6 +23,10 @@ pub fn combine(used: usize, links: &[Link], round: Option<Round>) -> Shader {
             format!("x[(group.y * {used}u + {slot}u) * p.w0 + n] * route[group.y * {}u + {slot}u]", 2 * used)
         })
         .collect();
+    let kept = round.map_or(String::new(), |round| {
+        declare(&mut s, round, 1, COLUMNS as usize);
+        keep(round, "local", "norm_of[n]")
+    });
     let mut body = format!(
         "let n = group.x * {COLUMNS}u + local;
 var v = 0.0;
@@ -30,13 +34,12 @@ if n < p.w0 {{
 let e = group.y * p.w0 + n;
 v = {};
 {}y[e] = v;
-}}\n",
+{kept}}}\n",
         terms.join(" + "),
         chain.apply()
     );
     if let Some(round) = round {
-        body += "made[local] = v;\n";
-        body += &rounded(&mut s, round, 1, COLUMNS as usize, false);
+        body += &rounded(round, 1, COLUMNS as usize, false);
     }
     s.build(&body)
 }

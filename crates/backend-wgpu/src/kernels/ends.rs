@@ -15,16 +15,30 @@ pub enum Round {
     ForNorm,
 }
 
-/// Declares what rounding needs; rounds the results of a workgroup, which are in `made`.
-pub fn rounded(s: &mut Source, round: Round, tile: usize, per_group: usize, by_tile: bool) -> String {
+/// Declares what rounding needs of `tile` rows of a workgroup, with `per_group` results each.
+pub fn declare(s: &mut Source, round: Round, tile: usize, per_group: usize) {
     s.write("codes_of", "vec4<u32>");
     s.write("scales_of", "vec2<f32>");
+    s.item(quantize::LARGEST);
+    s.shared("made", "vec4<f32>", tile * per_group / 4);
     if round == Round::ForNorm {
         s.read("norm_of", "f32");
         s.write("squares_of", "f32");
+        s.shared("normed", "vec4<f32>", tile * per_group / 4);
     }
-    s.item(quantize::LARGEST);
-    s.shared("made", "f32", tile * per_group);
+}
+
+/// Statements that keep `v` to be rounded as result `at` of the workgroup; `norm` is its weight of the norm.
+pub fn keep(round: Round, at: &str, norm: &str) -> String {
+    let mut text = format!("{{ let kept = {at};\nmade[kept / 4u][kept % 4u] = v;\n");
+    if round == Round::ForNorm {
+        text += &format!("normed[kept / 4u][kept % 4u] = v * {norm};\n");
+    }
+    text + "}\n"
+}
+
+/// Rounds the results of a workgroup that were kept.
+pub fn rounded(round: Round, tile: usize, per_group: usize, by_tile: bool) -> String {
     let halves = per_group / 16;
     let (row, bound) = if by_tile {
         (format!("group.y * {tile}u + e / {halves}u"), "t < p.rows && ")
@@ -38,32 +52,48 @@ let t = {row};
 let width = p.w0 / 16u;
 let half = {first}group.x * {halves}u + e % {halves}u;
 if {bound}e < {count}u && half < width {{
-let own = e * 16u;
-let other = (e ^ 1u) * 16u;\n",
+let own = e * 4u;
+let other = (e ^ 1u) * 4u;\n",
         first = if by_tile { "p.first / 16u + " } else { "" },
         count = halves * tile,
     );
+    let from = if round == Round::ForNorm { "normed" } else { "made" };
     for j in 0..4 {
-        for (name, from) in [("v", "own"), ("o", "other")] {
-            let parts: Vec<_> = (0..4).map(|c| format!("made[{from} + {}u]", 4 * j + c)).collect();
-            text += &format!("var {name}{j} = vec4<f32>({});\n", parts.join(", "));
-        }
+        text += &format!("let v{j} = {from}[own + {j}u];\nlet o{j} = {from}[other + {j}u];\n");
     }
     if round == Round::ForNorm {
         text += "var squares = 0.0;\n";
+        (0..4).for_each(|j| text += &format!("let m{j} = made[own + {j}u];\n"));
         for (j, c) in (0..4).flat_map(|j| ["x", "y", "z", "w"].map(|c| (j, c))) {
-            text += &format!("squares = fma(v{j}.{c}, v{j}.{c}, squares);\n");
+            text += &format!("squares = fma(m{j}.{c}, m{j}.{c}, squares);\n");
         }
         text += "squares_of[t * width + half] = squares;\n";
-        for j in 0..4 {
-            for (name, from) in [("v", "half"), ("o", "(half ^ 1u)")] {
-                let at = |c: usize| format!("norm_of[{from} * 16u + {}u]", 4 * j + c);
-                text += &format!("{name}{j} *= vec4<f32>({}, {}, {}, {});\n", at(0), at(1), at(2), at(3));
-            }
-        }
     }
     text += quantize::CODES;
     text + "codes_of[t * width + half] = codes;\nscales_of[t * width + half] = scaled;\n}\n"
+}
+
+/// [`outputs`] of one product, and the function `early(t, at)`, which reads operands before they are needed, and with `norm`
+/// leaves the weight of the norm behind in `norm_early`.
+pub fn outputs_early(s: &mut Source, links: &[Link], norm: bool) {
+    s.write("y0", "f32");
+    s.words("u32", &["w0"]);
+    let chain = Chain::declare_early(s, links, "c0_");
+    let norm = match norm {
+        true => {
+            s.item("var<private> norm_early: f32;");
+            "norm_early = norm_of[n];\n"
+        }
+        false => "",
+    };
+    s.item(&format!(
+        "fn early(t: u32, n: u32) {{ let e = t * p.w0 + n;\n{}{norm}}}
+fn finish(t: u32, n: u32, value: f32) -> f32 {{ var v = value;
+if n >= p.w0 {{ return 0.0; }}
+let e = t * p.w0 + n; {}y0[e] = v; return v; }}",
+        chain.early(),
+        chain.apply()
+    ));
 }
 
 /// Declares for each product its output, its operands and the word `wN` (its width), and the function

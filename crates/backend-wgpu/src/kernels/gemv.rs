@@ -8,7 +8,7 @@
 
 use super::{
     chain::Link,
-    ends::{Round, outputs, rounded},
+    ends::{self, Round, outputs, outputs_early, rounded},
     route::choose,
     weights::Weights,
 };
@@ -66,6 +66,8 @@ pub struct Gemv<'a> {
     pub per_sub: usize,
     /// Invocations.
     pub threads: u32,
+    /// Invocations of a subgroup at least.
+    pub lanes: usize,
     /// Results that a workgroup makes.
     pub per_group: usize,
     /// Whether a second matrix of the same form and shape is multiplied too; the result is `f(first) * second`.
@@ -122,7 +124,17 @@ pub fn gemv(g: &Gemv<'_>) -> Shader {
         Choice::Experts { own: false, .. } => ("token", "start + "),
         Choice::Sum { .. } => ("token", ""),
     };
-    outputs(&mut s, g.products, "");
+    let count = g.per_sub * tile;
+    // Each result is ended by a lane of its own, which can read what that needs before the sum. With several rows it only takes
+    // registers from sums.
+    let is_early = tile == 1 && g.products.len() == 1 && count <= g.lanes;
+    match is_early {
+        true => outputs_early(&mut s, &g.products[0], g.round == Some(Round::ForNorm)),
+        false => outputs(&mut s, g.products, ""),
+    }
+    if let Some(round) = g.round {
+        ends::declare(&mut s, round, tile, g.per_group);
+    }
 
     let many = if g.choice == Choice::All { "p.n" } else { "p.each" };
     let (per_sub, per_group) = (g.per_sub, g.per_group);
@@ -131,6 +143,17 @@ pub fn gemv(g: &Gemv<'_>) -> Shader {
 let stop = min((group.x + 1u) * {per_group}u, {many});
 for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs * {per_sub}u) {{\n"
     );
+    let (t, offset, bound) = match row.is_empty() {
+        true => (format!("group.y * {tile}u + e % {tile}u"), "p.first + ", " && t < p.rows"),
+        false => ("group.y".to_string(), "", ""),
+    };
+    let place =
+        format!("let t = {t};\nlet place = at + e / {tile}u;\nlet n = {};\n", matrices[0].result("place"));
+    if is_early {
+        body += &format!(
+            "{{ let e = lane;\n{place}if e < {count}u && place < stop{bound} {{ early(t, {offset}n); }} }}\n"
+        );
+    }
     for t in 0..tile {
         let index = if row.is_empty() {
             format!("min(group.y * {tile}u + {t}u, p.rows - 1u)")
@@ -170,9 +193,7 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
             }
         }
     }
-    // Each result is ended by a lane of its own.
     let value = if g.gate.is_some() { "g" } else { "s" };
-    let count = per_sub * tile;
     body += &format!("for (var e = lane; e < {count}u; e += lanes) {{\nvar v = {value}0_0;\n");
     for r in 0..per_sub {
         for t in 0..tile {
@@ -182,12 +203,6 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
             }
         }
     }
-    let (t, offset) = if row.is_empty() {
-        (format!("group.y * {tile}u + e % {tile}u"), "p.first + ")
-    } else {
-        ("group.y".to_string(), "")
-    };
-    let bound = if row.is_empty() { " && t < p.rows" } else { "" };
     let biases = match g.choice {
         Choice::Sum { used, bias: true } => {
             let add = |i| format!("v = fma(shares[{i}], bias_of[starts[{i}] + n], v);\n");
@@ -195,20 +210,19 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
         }
         _ => String::new(),
     };
-    let keep = match g.round {
-        Some(_) => format!("made[e % {tile}u * {per_group}u + n - group.x * {per_group}u] = "),
-        None => String::from("_ = "),
-    };
-    let result = matrices[0].result("place");
+    let norm = if is_early { "norm_early".into() } else { format!("norm_of[{offset}n]") };
+    let keep = g.round.map_or(String::new(), |round| {
+        let at = format!("e % {tile}u * {per_group}u + n - group.x * {per_group}u");
+        ends::keep(round, &at, &norm)
+    });
     body += &format!(
-        "let t = {t};
-let place = at + e / {tile}u;
-let n = {result};
-{biases}if place < stop{bound} {{ {keep}finish(t, {offset}n, v); }}
+        "{place}{biases}if place < stop{bound} {{
+v = finish(t, {offset}n, v);
+{keep}}}
 }}\n}}\n"
     );
     if let Some(round) = g.round {
-        body += &rounded(&mut s, round, tile, per_group, row.is_empty());
+        body += &rounded(round, tile, per_group, row.is_empty());
     }
     s.build(&body)
 }
