@@ -121,9 +121,9 @@ impl Builder<'_> {
             .map(|bytes| self.add_slot(Content::Value, (few * a.heads * bytes).saturating_mul(runs)));
         let sinks = self.value(value).weights.first().map(|&w| self.vector(w));
         let strict = self.options.strict;
-        // The last kernel of a variant stands for all of them.
+        // The last kernel of a variant stands for all of them, and one layer for all that are alike.
         let twin = |how, codes| Attend {
-            op: a.clone(),
+            op: Attention { cache: 0, ..a.clone() },
             bank,
             turn,
             how,

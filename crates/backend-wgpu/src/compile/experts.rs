@@ -234,6 +234,7 @@ mod tests {
     use nibble_quant::{Encoded, codec};
     use nibble_tensor::Shape;
     use nibble_testkit::{ops, uniform};
+    use std::collections::BTreeSet;
 
     const WIDTH: usize = 64;
 
@@ -241,6 +242,21 @@ mod tests {
         let shape = Shape::new(dims).unwrap();
         let numbers = uniform(1, shape.elements());
         Weight::new(name, Encoded::encode(name, shape, codec(codec_name), &numbers, None).unwrap())
+    }
+
+    /// Of a card for servers.
+    fn caps() -> Caps {
+        Caps {
+            subgroup: [32; 2],
+            matrix: Some(16),
+            half: true,
+            vectors: true,
+            int8_dot: true,
+            binding: 1 << 30,
+            workgroup: 48 << 10,
+            coherent: true,
+            software: false,
+        }
     }
 
     /// Layers as those of qwen3moe.
@@ -281,18 +297,20 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_six_calls_a_layer_and_eight_beside_others_of_its_sequence() {
-        let caps = Caps {
-            subgroup: [32; 2],
-            matrix: Some(16),
-            half: true,
-            vectors: true,
-            int8_dot: true,
-            binding: 1 << 30,
-            workgroup: 48 << 10,
-            coherent: true,
-            software: false,
+    fn kernels_of_layers_that_are_alike_are_tried_once() {
+        let caps = caps();
+        let limits = Limits { kv: KvType::F16, activations: Activations::Auto, ..ops::limits(512) };
+        let tried = |layers: usize| -> BTreeSet<String> {
+            let tape = tape(&graph(layers), Options::new(&caps, &limits), "a device").unwrap();
+            let calls = tape.entries.iter().flat_map(|entry| entry.variants.iter().flat_map(|v| &v.calls));
+            calls.filter(|call| call.shader.twin.is_some()).map(|call| call.shader.key()).collect()
         };
+        assert_eq!(tried(3), tried(2));
+    }
+
+    #[test]
+    fn a_token_is_six_calls_a_layer_and_eight_beside_others_of_its_sequence() {
+        let caps = caps();
         let limits = Limits {
             kv: KvType::F16,
             activations: Activations::Auto,
