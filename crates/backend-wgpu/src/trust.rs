@@ -14,6 +14,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+/// What another way than the usual one may cost of what that costs.
+const CLEAR: f64 = 0.9;
+
 /// What is known of a device's kernels, and what is done about it.
 pub struct Trust {
     store: Store,
@@ -74,9 +77,12 @@ impl Trust {
             }
             let Some(costs) = self.meter.costs(device, tape, tunable, &ways)? else { continue };
             let best = ways.iter().zip(&costs).min_by(|a, b| a.1.total_cmp(b.1));
-            let (best, _) = best.expect("there are ways");
-            self.store.note_way(&tunable.key, tunable.ways[*best].0);
-            another |= *best != 0;
+            let (&best, cost) = best.expect("there are ways");
+            // The usual way, the first one, is left for a clear gain only: readings repeat one matrix, a token does not.
+            let clear = ways[0] != 0 || *cost < CLEAR * costs[0];
+            let best = if clear { best } else { 0 };
+            self.store.note_way(&tunable.key, tunable.ways[best].0);
+            another |= best != 0;
         }
         if !tape.tunables.is_empty() {
             self.store.keep();
