@@ -2,15 +2,12 @@
 
 use super::bytes::{Bytes, eight, empty, fine_order, heads, load_part, sixteen, unsigned};
 use super::grid::{self, Grid, Place, grid, put_eights};
-use super::one::{PAIRS, Packed, Pairs, Picks, Sums};
 use super::points::{
-    self, Dwords, Fetched, IN_ORDER, Numbers, Order, Points, eight_times, maps_of_two_bits, numbers,
-    word_each,
+    self, Dwords, Fetched, Numbers, Order, Points, eight_times, maps_of_two_bits, numbers, word_each,
 };
 use super::vbmi::{multishift, permute_two};
 use super::*;
 use crate::kernels::format::Format;
-use crate::kernels::matmul::Quad;
 use nibble_quant::grids::PACKED_IQ1;
 
 /// One block.
@@ -131,25 +128,8 @@ fn load_points(a: &[u8; 56], b: &[u8; 56]) -> Points {
     points
 }
 
-/// Eighths: numbers are eight times a level, less 9, and 2 more where a point is shifted up.
-impl Packed for Iq1M {
-    const BYTES: usize = 56;
-    const READ: usize = 56;
-    const FINE: bool = true;
-    const BIAS: i32 = 9;
-    const PICKS: &'static Picks = &const { <Self as points::Maps>::ORDER.picks() };
-    const GROUPS: [usize; 8] = IN_ORDER;
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
-        let mut all = [Points::ZERO; PAIRS];
-        for (points, [a, b]) in all.iter_mut().zip(rows) {
-            *points = load_points(whole(a), whole(b));
-        }
-        points::sums::<Self, 0>(&all, x)
-    }
-}
+// Eighths: numbers are eight times a level, less 9, and 2 more where a point is shifted up.
+points::packed!(Iq1M, bytes: 56, fine: true, bias: 9, first: 0, load_points);
 
 impl points::Maps for Iq1M {
     const ORDER: Order = Order::Fine;

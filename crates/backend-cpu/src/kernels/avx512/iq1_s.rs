@@ -3,12 +3,10 @@
 use super::bytes::{Bytes, coarse_order, empty, heads, load_part, sixteen, unsigned};
 use super::grid::{self, Place, put_eights};
 use super::iq1_m::{GRID, LEVELS, POINTS, SCALES};
-use super::one::{PAIRS, Packed, Pairs, Picks, Sums};
-use super::points::{self, IN_ORDER, Order, Points, maps_of_two_bits, word_each};
+use super::points::{self, Order, Points, maps_of_two_bits, word_each};
 use super::vbmi::{multishift, permute_two};
 use super::*;
 use crate::kernels::format::Format;
-use crate::kernels::matmul::Quad;
 
 /// One block.
 struct Iq1S;
@@ -79,24 +77,8 @@ fn load_points(a: &[u8; 50], b: &[u8; 50]) -> Points {
     points
 }
 
-/// Eighths: numbers are eight times a level, less 9, and 2 more in a group that is shifted up.
-impl Packed for Iq1S {
-    const BYTES: usize = 50;
-    const READ: usize = 50;
-    const BIAS: i32 = 9;
-    const PICKS: &'static Picks = &const { <Self as points::Maps>::ORDER.picks() };
-    const GROUPS: [usize; 8] = IN_ORDER;
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
-        let mut all = [Points::ZERO; PAIRS];
-        for (points, [a, b]) in all.iter_mut().zip(rows) {
-            *points = load_points(whole(a), whole(b));
-        }
-        points::sums::<Self, 0>(&all, x)
-    }
-}
+// Eighths: numbers are eight times a level, less 9, and 2 more in a group that is shifted up.
+points::packed!(Iq1S, bytes: 50, fine: false, bias: 9, first: 0, load_points);
 
 impl points::Maps for Iq1S {
     const ORDER: Order = Order::Fours;

@@ -2,12 +2,10 @@
 
 use super::bytes::{Bytes, coarse_order, eight, empty, heads, unsigned};
 use super::grid::{self, Grid, Place, four_indices, grid, plane, put_fours, signed_levels};
-use super::one::{PAIRS, Packed, Pairs, Picks, Sums};
-use super::points::{self, Dwords, IN_ORDER, Numbers, Order, Points, dwords, eight_times, map, numbers};
+use super::points::{self, Dwords, Numbers, Order, Points, dwords, eight_times, map, numbers};
 use super::vbmi::{Table, multishift, permute, permute_two};
 use super::*;
 use crate::kernels::format::Format;
-use crate::kernels::matmul::Quad;
 use crate::kernels::six_bits::nibbles;
 use nibble_quant::grids::PACKED_IQ3_S;
 
@@ -126,23 +124,7 @@ fn load_points(a: &[u8; 110], b: &[u8; 110]) -> Points {
     points
 }
 
-impl Packed for Iq3S {
-    const BYTES: usize = 110;
-    const READ: usize = 110;
-    const BIAS: i32 = 15;
-    const PICKS: &'static Picks = &const { <Self as points::Maps>::ORDER.picks() };
-    const GROUPS: [usize; 8] = IN_ORDER;
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
-        let mut all = [Points::ZERO; PAIRS];
-        for (points, [a, b]) in all.iter_mut().zip(rows) {
-            *points = load_points(whole(a), whole(b));
-        }
-        points::sums::<Self, 16>(&all, x)
-    }
-}
+points::packed!(Iq3S, bytes: 110, fine: false, bias: 15, first: 16, load_points);
 
 /// Numbers are `2 * t + 1` with `t` a level, or minus that: codes are twice `t + 8`, of which a sign turns four bits, less 15.
 impl points::Maps for Iq3S {

@@ -4,12 +4,10 @@ use super::bytes::{Bytes, empty, heads};
 use super::grid::{
     self, Grid, Place, even_signs, four_indices, grid, group_scales, plane, put_fours, signed_levels,
 };
-use super::one::{PAIRS, Packed, Pairs, Picks, Sums};
-use super::points::{self, IN_ORDER, Numbers, Order, Points, map, numbers};
+use super::points::{self, Numbers, Order, Points, map, numbers};
 use super::vbmi::{multishift, permute_two};
 use super::*;
 use crate::kernels::format::Format;
-use crate::kernels::matmul::Quad;
 use nibble_quant::grids::PACKED_IQ3_XXS;
 
 /// One block.
@@ -88,23 +86,7 @@ fn load_points(a: &[u8; 98], b: &[u8; 98]) -> Points {
     points
 }
 
-impl Packed for Iq3Xxs {
-    const BYTES: usize = 98;
-    const READ: usize = 98;
-    const BIAS: i32 = 0;
-    const PICKS: &'static Picks = &const { <Self as points::Maps>::ORDER.picks() };
-    const GROUPS: [usize; 8] = IN_ORDER;
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
-    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
-        let mut all = [Points::ZERO; PAIRS];
-        for (points, [a, b]) in all.iter_mut().zip(rows) {
-            *points = load_points(whole(a), whole(b));
-        }
-        points::sums::<Self, 4>(&all, x)
-    }
-}
+points::packed!(Iq3Xxs, bytes: 98, fine: false, bias: 0, first: 4, load_points);
 
 impl points::Maps for Iq3Xxs {
     const ORDER: Order = Order::Eights;

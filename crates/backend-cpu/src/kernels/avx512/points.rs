@@ -260,3 +260,39 @@ impl<const N: usize> Fetched<N> {
         _mm512_mask_blend_epi16(0xAAAA_AAAA, low, high)
     }
 }
+
+/// Makes an encoding of grids a [`Packed`] one: its bytes for 256 numbers, whether scales belong to 16 numbers, the bias of codes, the code
+/// of a number whose bits are all 0, and what loads the [`Points`] of two rows.
+macro_rules! packed {
+    (
+        $format:ty, bytes: $bytes:literal, fine: $fine:literal, bias: $bias:literal, first: $first:literal,
+        $load:expr
+    ) => {
+        impl $crate::kernels::avx512::one::Packed for $format {
+            const BYTES: usize = $bytes;
+            const READ: usize = $bytes;
+            const FINE: bool = $fine;
+            const BIAS: i32 = $bias;
+            const PICKS: &'static $crate::kernels::avx512::one::Picks =
+                &const { <Self as $crate::kernels::avx512::points::Maps>::ORDER.picks() };
+            const GROUPS: [usize; 8] = $crate::kernels::avx512::points::IN_ORDER;
+
+            #[inline]
+            #[target_feature(
+                enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni"
+            )]
+            unsafe fn sums(
+                rows: &$crate::kernels::avx512::one::Pairs<'_>,
+                x: &[$crate::kernels::matmul::Quad],
+            ) -> [$crate::kernels::avx512::one::Sums; $crate::kernels::avx512::one::PAIRS] {
+                use $crate::kernels::avx512::{one::PAIRS, points, whole};
+                let mut all = [points::Points::ZERO; PAIRS];
+                for (points, [a, b]) in all.iter_mut().zip(rows) {
+                    *points = $load(whole(a), whole(b));
+                }
+                points::sums::<Self, $first>(&all, x)
+            }
+        }
+    };
+}
+pub(super) use packed;
