@@ -27,6 +27,24 @@ pub struct Caps {
     pub software: bool,
 }
 
+#[cfg(test)]
+impl Caps {
+    /// Those of a card for servers.
+    pub fn of_a_server() -> Self {
+        Self {
+            subgroup: [32; 2],
+            matrix: Some(16),
+            half: true,
+            vectors: true,
+            int8_dot: true,
+            binding: 1 << 30,
+            workgroup: 48 << 10,
+            coherent: true,
+            software: false,
+        }
+    }
+}
+
 /// A GPU, or something that behaves like one.
 pub struct Adapter {
     pub(crate) inner: wgpu::Adapter,

@@ -244,21 +244,6 @@ mod tests {
         Weight::new(name, Encoded::encode(name, shape, codec(codec_name), &numbers, None).unwrap())
     }
 
-    /// Of a card for servers.
-    fn caps() -> Caps {
-        Caps {
-            subgroup: [32; 2],
-            matrix: Some(16),
-            half: true,
-            vectors: true,
-            int8_dot: true,
-            binding: 1 << 30,
-            workgroup: 48 << 10,
-            coherent: true,
-            software: false,
-        }
-    }
-
     /// Layers as those of qwen3moe.
     fn graph(layers: usize) -> Graph {
         let mut g = Graph::default();
@@ -298,7 +283,7 @@ mod tests {
 
     #[test]
     fn kernels_of_layers_that_are_alike_are_tried_once() {
-        let caps = caps();
+        let caps = Caps::of_a_server();
         let limits = Limits { kv: KvType::F16, activations: Activations::Auto, ..ops::limits(512) };
         let tried = |layers: usize| -> BTreeSet<String> {
             let tape = tape(&graph(layers), Options::new(&caps, &limits), "a device").unwrap();
@@ -310,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_token_is_six_calls_a_layer_and_eight_beside_others_of_its_sequence() {
-        let caps = caps();
+        let caps = Caps::of_a_server();
         let limits = Limits {
             kv: KvType::F16,
             activations: Activations::Auto,

@@ -56,13 +56,7 @@ impl Builder<'_> {
             return Some(());
         }
         if !self.is_made(value, root) {
-            // What has a buffer whatever is around it.
-            let kept = match node.op {
-                Op::Embed | Op::Attention(_) | Op::Wanted | Op::Given { .. } => true,
-                Op::RmsNorm { .. } => !self.normed_later(value),
-                _ => self.only_user(value).is_none() && is_pointwise(&node.op),
-            };
-            if !kept {
+            if !self.has_buffer(value) {
                 return None;
             }
             p.steps.push(Step::Load(1));
@@ -87,17 +81,24 @@ impl Builder<'_> {
                 p.steps.push(Step::Join(link));
             }
             other => {
-                self.program(main, false, p)?;
-                // A buffer of a value: see above.
-                if let Some(other) = other {
-                    let mut operand = Program::default();
-                    self.program(other, false, &mut operand)?;
+                if other.is_some_and(|other| !self.has_buffer(other)) {
+                    return None;
                 }
+                self.program(main, false, p)?;
                 p.steps.push(Step::Link(link));
                 p.operands.extend(other.map(Operand::Value).or(vector.map(Operand::Slot)));
             }
         }
         Some(())
+    }
+
+    /// Whether a value that no program makes has a buffer, whatever is around it.
+    fn has_buffer(&self, value: Value) -> bool {
+        match self.value(value).op {
+            Op::Embed | Op::Attention(_) | Op::Wanted | Op::Given { .. } => true,
+            Op::RmsNorm { .. } => !self.normed_later(value),
+            ref op => self.only_user(value).is_none() && is_pointwise(op),
+        }
     }
 
     /// Whether a value is made by element-wise nodes or transforms that have no buffer of their own.

@@ -327,17 +327,7 @@ mod tests {
 
     #[test]
     fn a_token_is_six_calls_a_layer() {
-        let caps = Caps {
-            subgroup: [32; 2],
-            matrix: Some(16),
-            half: true,
-            vectors: true,
-            int8_dot: true,
-            binding: 1 << 30,
-            workgroup: 48 << 10,
-            coherent: true,
-            software: false,
-        };
+        let caps = Caps::of_a_server();
         let limits = Limits {
             kv: KvType::F16,
             activations: Activations::Auto,

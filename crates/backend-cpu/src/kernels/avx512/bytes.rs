@@ -16,6 +16,20 @@ impl Bytes {
     }
 }
 
+/// Sixteen dwords.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Dwords(pub [u32; 16]);
+
+impl Dwords {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn get(&self) -> __m512i {
+        // SAFETY: the reference covers the 64 bytes read.
+        unsafe { _mm512_load_si512(self.0.as_ptr().cast()) }
+    }
+}
+
 /// The first `N` bytes at `at`, then zeros.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]

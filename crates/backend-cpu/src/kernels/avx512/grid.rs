@@ -5,7 +5,7 @@
 //! its eight parts of 64 bits, what that part of the code vectors is made of; so one shift of bytes out of 64 bits
 //! makes 64 codes of it, without moving anything across.
 
-use super::bytes::{Bytes, select};
+use super::bytes::{Bytes, Dwords, select};
 use super::vbmi::{Table, affine, look_up, multishift, permute};
 use super::*;
 use nibble_quant::grids::Packed;
@@ -224,13 +224,6 @@ pub fn even_signs<const FIRST: u32>(indices: __m512i) -> __m512i {
     affine(indices, _mm512_set1_epi64(matrix as i64))
 }
 
-/// Where the first bits of four indices of seven bits are in each 32 bits, for a shift of 64.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub fn sevens() -> __m512i {
-    _mm512_set1_epi64(0x352E_2720_150E_0700)
-}
-
 /// The dword from each of eight parts of 64 bits of two rows, one for each group of 32.
 pub static GROUPS: Dwords = {
     let mut table = [0; 16];
@@ -243,17 +236,11 @@ pub static GROUPS: Dwords = {
     Dwords(table)
 };
 
-/// See [`GROUPS`].
-#[repr(C, align(64))]
-pub struct Dwords([u32; 16]);
-
 /// Scales `d * (0.5 + s) * FACTOR`, `s` being the number in each of eight parts of 64 bits of two rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub fn group_scales(d: __m512, a: __m512i, b: __m512i, factor: f32) -> __m512 {
-    // SAFETY: the reference covers the 64 bytes read.
-    let order = unsafe { _mm512_load_si512(GROUPS.0.as_ptr().cast()) };
-    let s = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(a, order, b));
+    let s = _mm512_cvtepi32_ps(_mm512_permutex2var_epi32(a, GROUPS.get(), b));
     let scale = _mm512_mul_ps(d, _mm512_add_ps(s, _mm512_set1_ps(0.5)));
     _mm512_mul_ps(scale, _mm512_set1_ps(factor))
 }

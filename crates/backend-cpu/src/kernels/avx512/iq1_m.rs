@@ -1,9 +1,9 @@
 //! `iq1_m` for AVX-512: eight numbers are one of 2048 ternary points, shifted by an eighth.
 
-use super::bytes::{Bytes, eight, empty, fine_order, heads, load_part, sixteen, unsigned};
+use super::bytes::{Bytes, Dwords, eight, empty, fine_order, heads, load_part, sixteen, unsigned};
 use super::grid::{self, Grid, Place, grid, put_eights};
 use super::points::{
-    self, Dwords, Fetched, Numbers, Order, Points, eight_times, maps_of_two_bits, numbers, word_each,
+    self, Fetched, Numbers, Order, Points, eight_times, maps_of_two_bits, numbers, word_each,
 };
 use super::vbmi::{multishift, permute_two};
 use super::*;

@@ -1,8 +1,8 @@
 //! `iq3_s` for AVX-512: four numbers are one of 512 points, with free signs.
 
-use super::bytes::{Bytes, coarse_order, eight, empty, heads, unsigned};
+use super::bytes::{Bytes, Dwords, coarse_order, eight, empty, heads, unsigned};
 use super::grid::{self, Grid, Place, four_indices, grid, plane, put_fours, signed_levels};
-use super::points::{self, Dwords, Numbers, Order, Points, dwords, eight_times, map, numbers};
+use super::points::{self, Numbers, Order, Points, dwords, eight_times, map, numbers};
 use super::vbmi::{Table, multishift, permute, permute_two};
 use super::*;
 use crate::kernels::format::Format;

@@ -74,7 +74,9 @@ static SCALES: Numbers = numbers(0.25, 0.5, 16);
 fn load_points(a: &[u8; 98], b: &[u8; 98]) -> Points {
     let mut points = Points::ZERO;
     let words = join(half(a, 66), half(b, 66));
-    points.signs = [even_signs::<0>(multishift(grid::sevens(), words)); 4];
+    // Where four times seven bits begin in both halves of 64.
+    let sevens = _mm512_set1_epi64(0x352E_2720_150E_0700);
+    points.signs = [even_signs::<0>(multishift(sevens, words)); 4];
     points.scale[0] = _mm512_mul_ps(heads(a, b, 0), SCALES.pick(_mm512_srli_epi32::<28>(words)));
     let (a, b) = (load(a, 2), load(b, 2));
     for i in 0..2 {

@@ -5,7 +5,7 @@
 //! vector becomes as many vectors of codes as a byte has numbers, with no shift, mask or look-up. The four bytes of each 32
 //! bits belong to one group, so a group is summed up in its place. Signs are given to the activations.
 
-use super::bytes::{Bytes, sixteen};
+use super::bytes::{Bytes, Dwords, sixteen};
 use super::one::{self, PAIRS, Packed, Picks, Sums, picks};
 use crate::kernels::matmul::Quad;
 use std::arch::x86_64::*;
@@ -179,20 +179,6 @@ pub const fn numbers(first: f32, step: f32, len: usize) -> Numbers {
         i += 1;
     }
     Numbers(numbers)
-}
-
-/// Sixteen dwords.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub struct Dwords(pub [u32; 16]);
-
-impl Dwords {
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    pub fn get(&self) -> __m512i {
-        // SAFETY: the reference covers the 64 bytes read.
-        unsafe { _mm512_load_si512(self.0.as_ptr().cast()) }
-    }
 }
 
 /// `first + step * i`, over and over after eight.
