@@ -150,12 +150,10 @@ impl From<nibble_engine::Error> for Error {
     fn from(e: nibble_engine::Error) -> Self {
         use nibble_engine::Error as E;
         match e {
-            E::EmptyPrompt | E::Token { .. } | E::Sampler(nibble_sampler::Error::Parameter { .. }) => {
-                Self::of(Kind::Usage, e)
-            }
+            E::EmptyPrompt | E::Token { .. } | E::Sampler(_) => Self::of(Kind::Usage, e),
             E::Context { .. } => Self::of(Kind::Fit, e).with(Remedy::Context),
             E::Pages { .. } => Self::of(Kind::Fit, e),
-            E::NotFinite { .. } | E::Sampler(_) => Self::of(Kind::Run, e).with(Remedy::CheckFinite),
+            E::NotFinite { .. } | E::Logits { .. } => Self::of(Kind::Run, e).with(Remedy::CheckFinite),
             E::Backend(e) => e.into(),
         }
     }

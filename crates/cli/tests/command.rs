@@ -282,6 +282,20 @@ fn same_answer_takes_any_length_and_no_answer_is_not_the_same() {
     let output = nibble(&["parity", &broken, "--same-answer", "-n", "2"]);
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     assert!(stderr(&output).contains("--check-finite") && output.stdout.is_empty(), "{}", stderr(&output));
+    for temperature in ["0", "1"] {
+        let output = nibble(&["run", &broken, "--tokens", "5,6", "--temp", temperature]);
+        assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("position 1: logits: expected numbers, found NaN"),
+            "{}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains("--check-finite") && output.stdout.is_empty(),
+            "{}",
+            stderr(&output)
+        );
+    }
     let record = text(scratch.file("r.safetensors"));
     for continuation in ["2", "0"] {
         let args = ["parity", &broken, "--limit", "2", "-n", continuation, "--record", &record];

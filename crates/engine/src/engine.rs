@@ -621,7 +621,8 @@ impl Engine {
         let s = self.running.remove(index);
         s.pages.iter().for_each(|&page| self.pages.forget(page));
         self.release(&s);
-        Event::Failed { request: s.id, error: error.into(), usage: s.usage() }
+        let error = Error::Logits { position: s.tokens.len() - 1, error };
+        Event::Failed { request: s.id, error, usage: s.usage() }
     }
 
     /// Gives the pages and the state of a removed sequence back.

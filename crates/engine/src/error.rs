@@ -45,9 +45,17 @@ pub enum Error {
         /// Pages in the bank.
         available: usize,
     },
-    /// A sampling parameter is wrong, or logits are not numbers.
+    /// A sampling parameter is wrong.
     #[error(transparent)]
     Sampler(#[from] nibble_sampler::Error),
+    /// No token can be chosen from logits.
+    #[error("position {position}: {error}")]
+    Logits {
+        /// The position of the token that they follow.
+        position: usize,
+        /// Why.
+        error: nibble_sampler::Error,
+    },
     /// The device refused or failed.
     #[error(transparent)]
     Backend(#[from] nibble_backend::Error),

@@ -16,9 +16,10 @@ pub fn nearest_up_to(x: f32, top: u8) -> u8 {
     nearest(x).clamp(0, i32::from(top)) as u8
 }
 
-/// The first element of the largest magnitude, with its sign; 0 if there is none.
+/// The first element of the largest magnitude, with its sign; 0 if there is none. NaN is larger than all: a scale must show it.
 pub fn farthest(x: &[f32]) -> f32 {
-    x.iter().fold(0.0, |far: f32, &x| if x.abs() > far.abs() { x } else { far })
+    // As integers, magnitudes order like numbers, with infinity and NaN on top.
+    x.iter().fold(0.0, |far: f32, &x| if x.abs().to_bits() > far.abs().to_bits() { x } else { far })
 }
 
 /// The largest magnitude.

@@ -1,6 +1,7 @@
 //! Seeded inputs, the places of test data, golden logits, tiny models and a driver for plans; for tests and benches only.
 #![forbid(unsafe_code)]
 
+pub mod damage;
 pub mod gguf;
 pub mod golden;
 pub mod ops;

@@ -217,6 +217,11 @@ impl Tiny {
         self.weight(weight).numbers[at] = number;
     }
 
+    /// Names of its weights, and their dimensions.
+    pub fn weights(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.weights.iter().map(|w| (w.name.as_str(), &w.dims[..]))
+    }
+
     /// The file, all weights in f32.
     pub fn gguf(&self) -> Vec<u8> {
         self.gguf_in(codec("f32"))

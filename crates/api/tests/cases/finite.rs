@@ -1,7 +1,7 @@
 //! Damaged weights: what is checked names the first op that shows them, what is not refuses their logits.
 
 use crate::common::{answer, greedy, open, options};
-use nibble_api::{Error, Event, Kind, Options, Remedy, Request, RequestId, present};
+use nibble_api::{Error, Event, Kind, Options, Remedy, Request, RequestId, SamplerParams, present};
 use nibble_testkit::tiny::{self, Tiny};
 
 fn on(device: &str, check_finite: bool) -> Options {
@@ -69,6 +69,43 @@ fn without_the_check_the_logits_are_refused_and_where_to_look_is_said() {
         let mut engine = open(&tiny).start(&on(device.name, false)).unwrap();
         let error = Error::from(engine.score(&tiny::prompt(1, 6), |_, _| ()).unwrap_err());
         assert!(error.to_string().contains("position 0: expected finite numbers, found NaN"), "{error}");
+    }
+}
+
+/// The device goes on alone, by the largest logit and by draws; with penalties the host chooses.
+#[test]
+fn every_way_to_choose_tokens_notices_damage_at_the_same_place() {
+    let chain = [70, 80, 90, 100, 110, 120];
+    let kept = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
+    let drawn = SamplerParams { temperature: 0.01, ..SamplerParams::default() };
+    let penalized = SamplerParams { repeat_penalty: 1.01, repeat_last_n: 64, ..drawn.clone() };
+    for device in present() {
+        let mut tiny = tiny::saying(&chain);
+        tiny.damage("token_embd.weight", 110 * 256 + 5, f32::INFINITY);
+        let model = open(&tiny);
+        let mut engine = model.start(&on(device.name, false)).unwrap();
+        for (how, sampling) in [("largest", &kept), ("drawn", &drawn), ("penalized", &penalized)] {
+            let request = |prompt, max| Request { sampling: sampling.clone(), ..greedy(prompt, max) };
+            engine.submit(request(&chain[..1], 20)).unwrap();
+            let mut events = vec![];
+            while !engine.is_idle() {
+                engine.step(&mut events).unwrap();
+            }
+            let (what, last) = (format!("{how} on {}", device.name), events.pop());
+            let tokens: Vec<u32> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::Token { token, .. } => Some(*token),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(tokens, chain[1..5], "{what}");
+            let Some(Event::Failed { error, .. }) = last else { panic!("{what}: {last:?}") };
+            let words = error.to_string();
+            assert!(words.starts_with("position 4: logits: expected "), "{what}: {words}");
+            let next = answer(&mut engine, request(&chain[..1], 3));
+            assert_eq!(next.tokens, chain[1..4], "{what}: the engine goes on");
+        }
     }
 }
 

@@ -338,7 +338,7 @@ if lane == 0u {{ most_of[head{j} * 16u + part] = top; }}
     }
     text += "}\n";
     for i in 0..g {
-        text += &format!("let keep{i} = exp(max(most{i} - next{i}, -80.0));\nmost{i} = next{i};\n");
+        text += &format!("let keep{i} = exp(most{i} - next{i});\nmost{i} = next{i};\n");
     }
     for j in 0..pairs {
         let top = if odd(j) {
@@ -348,7 +348,7 @@ if lane == 0u {{ most_of[head{j} * 16u + part] = top; }}
         };
         text += if odd(j) { "if side == 0u {\n" } else { "{\n" };
         text += &format!(
-            "let w = select(0.0, exp(max(mine{j} - {top}, -80.0)), seen);
+            "let w = select(0.0, exp(mine{j} - {top}), seen);
 weight[head{j} * {THREADS}u + at_position] = w;
 let sum = subgroupAdd(w);
 if lane == 0u {{ total_of[head{j} * 16u + part] = sum; }}

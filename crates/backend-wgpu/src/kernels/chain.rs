@@ -35,7 +35,11 @@ impl Link {
     }
 }
 
-/// Exponentials are kept in range: large arguments are no infinity on every device.
+/// Whether a number is none. Fast math knows no NaN, so the bits are looked at.
+pub const NO_NUMBER: &str =
+    "fn no_number(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }";
+
+/// Exponentials are kept in range: large arguments are no infinity on every device. Limits take no NaN, which is added again.
 fn function(f: Activation) -> (&'static str, &'static str) {
     match f {
         Activation::Silu => ("silu", "return x / (1.0 + exp(clamp(-x, -80.0, 80.0)));"),
@@ -43,25 +47,31 @@ fn function(f: Activation) -> (&'static str, &'static str) {
             "gelu",
             "let u = clamp(0.7978845608028654 * (fma(0.044715 * x * x, x, x)), -20.0, 20.0); return 0.5 * x * (1.0 + tanh(u));",
         ),
-        Activation::Relu2 => ("relu2", "let r = max(x, 0.0); return r * r;"),
-        Activation::Sigmoid => ("sigmoid", "return 1.0 / (1.0 + exp(clamp(-x, -80.0, 80.0)));"),
+        Activation::Relu2 => ("relu2", "let r = max(x, 0.0); return select(r * r, x, no_number(x));"),
+        Activation::Sigmoid => {
+            ("sigmoid", "return select(1.0 / (1.0 + exp(clamp(-x, -80.0, 80.0))), x, no_number(x));")
+        }
         // ln(1 + e) for small e as a series: 1 + e would lose it.
         Activation::Softplus => (
             "softplus",
             "let e = exp(clamp(x, -80.0, 20.0)); let y = select(log(1.0 + e), e * fma(-e, fma(-e, 0.3333333, 0.5), 1.0), e < 0.01); \
-             return select(y, x, x > 20.0);",
+             return select(y, x, x > 20.0 || no_number(x));",
         ),
-        Activation::OssGate => {
-            ("oss_gate", "let c = min(x, 7.0); return c / (1.0 + exp(clamp(-1.702 * c, -80.0, 80.0)));")
-        }
-        Activation::OssUp => ("oss_up", "return 1.0 + clamp(x, -7.0, 7.0);"),
-        Activation::Tanh => ("tanh_of", "return tanh(clamp(x, -20.0, 20.0));"),
+        Activation::OssGate => (
+            "oss_gate",
+            "let c = select(min(x, 7.0), x, no_number(x)); return c / (1.0 + exp(clamp(-1.702 * c, -80.0, 80.0)));",
+        ),
+        Activation::OssUp => ("oss_up", "return select(1.0 + clamp(x, -7.0, 7.0), x, no_number(x));"),
+        Activation::Tanh => ("tanh_of", "return select(tanh(clamp(x, -20.0, 20.0)), x, no_number(x));"),
     }
 }
 
 /// Declares a function; returns its name.
 pub fn activation(s: &mut Source, f: Activation) -> &'static str {
     let (name, body) = function(f);
+    if body.contains("no_number") {
+        s.item(NO_NUMBER);
+    }
     s.item(&format!("fn {name}(x: f32) -> f32 {{ {body} }}"));
     name
 }

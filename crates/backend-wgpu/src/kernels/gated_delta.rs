@@ -45,7 +45,7 @@ keys[i] = k[at];
 queries[i] = q[at];
 }}
 workgroupBarrier();
-let keep = exp(max(decay[t * {value_heads}u + head], -80.0));
+let keep = exp(decay[t * {value_heads}u + head]);
 var known = 0.0;\n"
     );
     for i in 0..key_dim {

@@ -8,6 +8,11 @@ use crate::shader::{Shader, Source};
 use nibble_backend::KvType;
 use nibble_graph::{KvLayer, RopeLayout};
 
+/// `in_half(x)`: what half precision holds at most, but what is infinite or no number stays so, as logits must show it.
+pub const IN_HALF: &str = "fn in_half(x: f32) -> f32 {
+return select(clamp(x, -65504.0, 65504.0), x, (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u);
+}";
+
 /// Positions in a page.
 pub const PAGE: u32 = nibble_backend::PAGE_LEN as u32;
 
@@ -88,13 +93,14 @@ impl Bank {
 
     /// WGSL of the word of numbers `i` (an expression, a multiple of the numbers in a word) of a head with `dim` of them,
     /// each read by `number(i)`, filled up with zero.
-    pub fn word(&self, number: &str, dim: usize) -> String {
+    pub fn word(&self, s: &mut Source, number: &str, dim: usize) -> String {
         if self.per_word == 1 {
             return format!("bitcast<u32>({number}(base, i))");
         }
+        s.item(IN_HALF);
         format!(
-            "pack2x16float(vec2<f32>(clamp({number}(base, i), -65504.0, 65504.0), \
-             select(0.0, clamp({number}(base, min(i + 1u, {dim}u - 1u)), -65504.0, 65504.0), i + 1u < {dim}u)))"
+            "pack2x16float(vec2<f32>(in_half({number}(base, i)), \
+             select(0.0, in_half({number}(base, min(i + 1u, {dim}u - 1u))), i + 1u < {dim}u)))"
         )
     }
 }
@@ -213,7 +219,7 @@ pub fn write(bank: &Bank, turn: Option<&Turn>) -> Shader {
     let (keys, values) = match turn {
         None => {
             s.item("fn plain_k(base: u32, d: u32) -> f32 { return k[base + d]; }");
-            (bank.word("plain_k", key_dim), bank.word("plain_v", value_dim))
+            (bank.word(&mut s, "plain_k", key_dim), bank.word(&mut s, "plain_v", value_dim))
         }
         Some(turn) => {
             s.read("q", "f32");
@@ -231,7 +237,7 @@ turned[base + at % {key_dim}u] = turned_q(base, at % {key_dim}u);
 return;
 }}\n"
             );
-            (bank.word("turned_k", key_dim), bank.word("plain_v", value_dim))
+            (bank.word(&mut s, "turned_k", key_dim), bank.word(&mut s, "plain_v", value_dim))
         }
     };
     s.build(&format!(
@@ -274,6 +280,8 @@ fn write_heads(bank: &Bank, turn: &Turn) -> Shader {
     let ([key, value], [key_page, value_page]) = (bank.row_words(), bank.page_words());
     let (unit, per_word) = (bank.unit(), bank.per_word);
     let [scale_q, scale_k] = scales(&mut s, Some(turn), key_dim, 64);
+    let [keys, values] =
+        [("turned_k", key_dim), ("plain_v", value_dim)].map(|(of, dim)| bank.word(&mut s, of, dim));
     s.build(&format!(
         "let place = step[group.y];
 {prepare}if group.x >= {both}u {{
@@ -302,7 +310,5 @@ values[to + w] = {values};
         both = 2 * kv_heads,
         heads = turn.heads,
         head_keys = key * PAGE,
-        keys = bank.word("turned_k", key_dim),
-        values = bank.word("plain_v", value_dim),
     ))
 }

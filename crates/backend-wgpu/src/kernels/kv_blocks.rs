@@ -4,7 +4,7 @@
 //! ones). Behind the codes of a head's 64 positions are its scales, `[pairs of blocks][64 positions]`, two halves in a word.
 //! Heads of q4_0 are turned by a Hadamard transform first, and so are queries; what attention yields is turned back.
 
-use super::kv::{Bank, PAGE, Turn, declare, scales, turned};
+use super::kv::{Bank, IN_HALF, PAGE, Turn, declare, scales, turned};
 use crate::shader::{Shader, Source};
 use nibble_backend::KvType;
 use nibble_graph::KvLayer;
@@ -95,11 +95,12 @@ return u32(i32(whole + select(0.0, sign(x), abs(x - whole) >= 0.5))) & 0xffu;
         _ => ("far / -8.0", "fn code(x: f32) -> u32 { return u32(min(x + 8.5, 15.0)); }"),
     };
     s.item(code);
+    s.item(IN_HALF);
     s.item(&format!(
         "fn scale_of(block: u32) -> f32 {{
 var far = 0.0;
 for (var i = block * {BLOCK}u; i < block * {BLOCK}u + {BLOCK}u; i += 1u) {{
-if abs(x[i]) > abs(far) {{ far = x[i]; }}
+if (bitcast<u32>(x[i]) & 0x7fffffffu) > (bitcast<u32>(far) & 0x7fffffffu) {{ far = x[i]; }}
 }}
 return {step};
 }}"
@@ -169,7 +170,7 @@ if d != 0.0 {{ inverse = 1.0 / d; }}
 }}
 for (var j = local; j < {scales}u; j += {THREADS}u) {{
 let both = vec2<f32>(scale_of(2u * j), {second});
-{array}[to + {codes}u + j * {PAGE}u + position] = pack2x16float(clamp(both, vec2<f32>(-65504.0), vec2<f32>(65504.0)));
+{array}[to + {codes}u + j * {PAGE}u + position] = pack2x16float(vec2<f32>(in_half(both.x), in_half(both.y)));
 }}\n",
             load = load(name, kv_heads, dim, padded, &head),
             page_words = bank.page_words()[side],

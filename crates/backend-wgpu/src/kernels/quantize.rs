@@ -5,14 +5,18 @@ use crate::{
     shader::{Shader, Source},
 };
 
-/// The largest magnitude in a vector.
-pub const LARGEST: &str =
-    "fn largest(v: vec4<f32>) -> f32 { let a = abs(v); return max(max(a.x, a.y), max(a.z, a.w)); }";
+/// The bits of the largest magnitude in a vector. As integers, magnitudes order like numbers, with infinity and NaN on top: a scale
+/// must show them.
+pub const LARGEST: &str = "fn largest(v: vec4<f32>) -> u32 {
+let a = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
+return max(max(a.x, a.y), max(a.z, a.w));
+}";
 
 /// Codes of 16 numbers in `v0` to `v3`, whose other half of the same 32 numbers is in `o0` to `o3`: leaves them in
 /// `codes`, and scale with scaled sum in `scaled`.
-pub const CODES: &str = "let most = max(max(max(largest(v0), largest(v1)), max(largest(v2), largest(v3))),
-    max(max(largest(o0), largest(o1)), max(largest(o2), largest(o3))));
+pub const CODES: &str =
+    "let most = bitcast<f32>(max(max(max(largest(v0), largest(v1)), max(largest(v2), largest(v3))),
+    max(max(largest(o0), largest(o1)), max(largest(o2), largest(o3)))));
 let d = most / 127.0;
 let inverse = select(0.0, 127.0 / most, most > 0.0);
 let codes = vec4<u32>(pack4xI8(vec4<i32>(round(v0 * inverse))), pack4xI8(vec4<i32>(round(v1 * inverse))), \

@@ -1,5 +1,6 @@
 //! Choice of experts: each invocation counts how many beat its own.
 
+use super::chain::NO_NUMBER;
 use crate::shader::{Shader, Source};
 use nibble_graph::{Route, Scoring};
 
@@ -27,6 +28,12 @@ y[out + {used}u + i] = f32(ids[i]);
     s.build(&body)
 }
 
+/// `unless_none(v, x, y)`: `x` where `v` is a number, else `y`.
+const UNLESS_NONE: &str = "fn unless_none(v: vec4<f32>, x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+let a = vec2<f32>(select(x.x, y.x, no_number(v.x)), select(x.y, y.y, no_number(v.y)));
+return vec4<f32>(a, select(x.z, y.z, no_number(v.z)), select(x.w, y.w, no_number(v.w)));
+}";
+
 /// Statements by which the invocations of a workgroup choose among `count` experts (an expression; there is `room` for them) by
 /// the logits from `row` on. They leave the chosen ones in `ids`, the best first, and their weights for `weight(i)`.
 pub fn choose(s: &mut Source, r: &Route, bias: bool, threads: u32, (room, count): (usize, &str)) -> String {
@@ -52,13 +59,16 @@ pub fn choose(s: &mut Source, r: &Route, bias: bool, threads: u32, (room, count)
         };
         format!("vec4<f32>({}, {}, {}, {})", one(0), one(1), one(2), one(3))
     };
+    s.item(NO_NUMBER);
+    s.item(UNLESS_NONE);
     let mut text = format!("let fours = {fours};\n");
     match r.scoring {
         Scoring::Sigmoid => {
             text += &format!(
                 "{each} {{
 let logit = {};
-score[i] = 1.0 / (1.0 + exp(clamp(-logit, vec4<f32>(-80.0), vec4<f32>(80.0))));
+let share = 1.0 / (1.0 + exp(clamp(-logit, vec4<f32>(-80.0), vec4<f32>(80.0))));
+score[i] = unless_none(logit, share, logit);
 }}\n",
                 four("logits", "row + ", "0.0")
             );
@@ -70,7 +80,7 @@ workgroupBarrier();
 var best = vec4<f32>({NONE});
 for (var i = 0u; i < fours; i += 1u) {{ best = max(best, rank[i]); }}
 let most = max(max(best.x, best.y), max(best.z, best.w));
-{each} {{ score[i] = exp(max(rank[i] - most, vec4<f32>(-80.0))); }}
+{each} {{ score[i] = exp(rank[i] - most); }}
 workgroupBarrier();
 var sums = vec4<f32>(0.0);
 for (var i = 0u; i < fours; i += 1u) {{ sums += score[i]; }}
@@ -93,7 +103,9 @@ workgroupBarrier();
         .collect();
     text + &format!(
         "{each} {{
-let ranks = {ranked};
+let found = {ranked};
+// What is no number comes first, so that its expert shows it; and ranks order all experts.
+let ranks = unless_none(found, found, vec4<f32>({BEST}));
 rank[i] = vec4<f32>({}, {}, {}, {});
 }}
 workgroupBarrier();
@@ -115,3 +127,6 @@ workgroupBarrier();\n",
 
 /// Below every logit and every rank.
 const NONE: &str = "-3e38";
+
+/// Above every rank.
+const BEST: &str = "3e38";

@@ -343,11 +343,12 @@ part[first] = score;
 top = max(top, score);
 }}
 let next = subgroupMax(top);
-let keep = exp(max(before - next, -80.0));
+let keep = exp(before - next);
 var sum = 0.0;
 for (var j = lane; j < {PAGE}u; j += lanes) {{
 let score = part[i * {all}u + j];
-let w = select(0.0, exp(max(score - next, -80.0)), score > -1e29);
+let position = at * {PAGE}u + j;
+let w = select(0.0, exp(score - next), position >= begin && position < end);
 weight[j][i] = w;
 sum += w;
 }}

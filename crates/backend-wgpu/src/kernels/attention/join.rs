@@ -85,8 +85,8 @@ var total = 0.0;
 var sum = {zero};
 for (var r = first; r < stop; r += 1u) {{
 let next = max(most, stat[r].x);
-let keep = exp(max(most - next, -80.0));
-let stat_weight = exp(max(stat[r].x - next, -80.0));
+let keep = exp(most - next);
+let stat_weight = exp(stat[r].x - next);
 most = next;
 total = merge(total, keep, stat[r].y, stat_weight);
 let more = sums[(base + r) * {units}u + c];
@@ -102,7 +102,7 @@ sum = {ty}({merged});
     body += &format!(
         "var most = -1e30;
 for (var r = first; r < stop; r += 1u) {{ most = max(most, stat[r].x); }}
-if local >= first && local < stop {{ weight[local] = exp(max(stat[local].x - most, -80.0)); }}
+if local >= first && local < stop {{ weight[local] = exp(stat[local].x - most); }}
 workgroupBarrier();
 var total = 0.0;
 for (var r = first; r < stop; r += 1u) {{ total += weight[r] * stat[r].y; }}

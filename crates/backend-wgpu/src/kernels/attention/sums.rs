@@ -203,8 +203,8 @@ var value = 0.0;\n",
         for i in 0..self.heads {
             text += &format!(
                 "{{ let next = max(all_most{i}, most{i});
-let keep = exp(max(all_most{i} - next, -80.0));
-let weight = exp(max(most{i} - next, -80.0));
+let keep = exp(all_most{i} - next);
+let weight = exp(most{i} - next);
 all_most{i} = next;
 all_total{i} = merge(all_total{i}, keep, total{i}, weight);
 if local == 0u {{ most_of[{at}u] = keep; total_of[{at}u] = weight; }} }}\n",

@@ -12,7 +12,7 @@ use crate::{
     kernels::{
         chain,
         gemm::Tiles,
-        kv::{Bank, PAGE},
+        kv::{Bank, IN_HALF, PAGE},
     },
     shader::{Shader, Source},
 };
@@ -99,6 +99,7 @@ pub fn attend(a: &Attention, bank: &Bank, tiles: &Tiles, sinks: bool) -> Shader 
     s.shared("pt", "f16", SUBS * side * weight);
     s.shared("factor", "f32", SUBS * side);
     s.shared("grown", "u32", 1);
+    s.shared("bad", "u32", 1);
     let (share, columns) = z.split();
     let mut body = format!(
         "let head = group.x;
@@ -116,12 +117,13 @@ var total = 0.0;\n",
         per = a.heads / bank.layer.kv_heads,
         tile = SUBS * side,
     );
-    body += &queries(&z, a);
+    body += &queries(&mut s, &z, a);
     for n in 0..z.value / side {
         body += &format!("var o{n} = coop_mat{side}x{side}<f32, C>();\n");
     }
     body += &format!(
         "let sequences_end = step[min(m0 + {tile}u, p.rows) - 1u].z + 1u;
+let is_shared = step[m0].z + 1u < sequences_end;
 for (var sequence = step[m0].z; sequence < sequences_end; sequence += 1u) {{
 let span = sequences[sequence * 2u + 1u];
 let table = sequences[sequence * 2u].x;
@@ -136,7 +138,7 @@ let offset = at % {PAGE}u;\n",
             a.window.map_or("0u".into(), |w| format!("select(0u, low_row + 1u - {w}u, low_row + 1u > {w}u)")),
     );
     body += &stage_keys(&z, bank);
-    body += "if local == 0u { grown[0] = 0u; }\nworkgroupBarrier();\n";
+    body += "if local == 0u { grown[0] = 0u; bad[0] = 0u; }\nworkgroupBarrier();\n";
     body += &scores(&z);
     body += "workgroupBarrier();\n";
     body += &stage_values(&z, bank);
@@ -146,6 +148,7 @@ let offset = at % {PAGE}u;\n",
         body += &through_memory(&z, n, &format!("st[i] *= factor[sub * {side}u + e / {side}u];\n"), true);
     }
     body += "}\n";
+    body += "if is_own { total += bitcast<f32>(bad[0] * 0x7fc00000u); }\n";
     body += &sums(&z);
     body += "workgroupBarrier();\n}\n}\n";
     // The lanes of a row each know a part of its total.
@@ -183,7 +186,8 @@ fn across(lanes: usize, name: &str, by: &str) -> String {
 }
 
 /// Brings the tile's queries into matrices `qN`, by way of the memory for weights.
-fn queries(z: &Sizes, a: &Attention) -> String {
+fn queries(s: &mut Source, z: &Sizes, a: &Attention) -> String {
+    s.item(IN_HALF);
     let [_, weight, ..] = z.strides();
     let (side, block) = (z.side, z.block);
     let mut text = String::new();
@@ -192,7 +196,7 @@ fn queries(z: &Sizes, a: &Attention) -> String {
         text += &format!(
             "for (var e = lane; e < {count}u; e += lanes) {{
 let row = min(m0 + sub * {side}u + e / {width}u, p.rows - 1u);
-pt[weights_at + e / {width}u * {weight}u + e % {width}u] = f16(clamp(q[(row * {heads}u + head) * {key}u + {first}u + e % {width}u] * {scale:?}, -65504.0, 65504.0));
+pt[weights_at + e / {width}u * {weight}u + e % {width}u] = f16(in_half(q[(row * {heads}u + head) * {key}u + {first}u + e % {width}u] * {scale:?}));
 }}
 workgroupBarrier();\n",
             count = side * width,
@@ -238,14 +242,19 @@ let v = keys[keys_at + (u * {PAGE}u + offset + j) * 2u + i % 2u];
     )
 }
 
-/// Values of a block. What lies behind the tile's last row was never written.
+/// Values of a block. What lies behind the tile's last row was never written. Rows of other sequences multiply them by 0, and what
+/// is no number would show there too: in tiles of several sequences `bad` tells those of this one instead.
 fn stage_values(z: &Sizes, bank: &Bank) -> String {
     let ([_, words], [_, page], [.., stride]) = (bank.row_words(), bank.page_words(), z.strides());
     let quarter = z.value / 4;
     format!(
         "let values_at = (page * {page}u + kv_head * {head}u) / 2u + offset * {quarter}u;
 for (var i = local; i < {count}u; i += {threads}u) {{
-let v = select(vec4<f16>(0.0h), values[values_at + i], at + i / {quarter}u < end);
+var v = select(vec4<f16>(0.0h), values[values_at + i], at + i / {quarter}u < end);
+if is_shared {{
+let sizes = bitcast<vec4<u32>>(vec4<f32>(v)) & vec4<u32>(0x7fffffffu);
+if max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)) >= 0x7f800000u {{ v = vec4<f16>(0.0h); bad[0] = 1u; }}
+}}
 {store}}}\n",
         head = words * PAGE,
         count = z.block * quarter,
@@ -301,7 +310,7 @@ var most = -1e30;\n"
     text += &format!(
         "var shrink = 1.0;
 if most > top + {SLACK:?} {{
-shrink = exp(max(top - most, -80.0));
+shrink = exp(top - most);
 if top > -1e30 {{ grown[0] = 1u; }}
 top = most;
 }}
@@ -310,7 +319,7 @@ total *= shrink;\n"
     );
     for i in 0..columns {
         text += &format!(
-            "let w{i} = select(0.0, exp(clamp(v{i} - top, -80.0, {SLACK:?})), in{i});
+            "let w{i} = select(0.0, exp(v{i} - top), in{i});
 total += w{i};
 pt[row_weights + {}u] = f16(w{i});\n",
             i * share

@@ -105,7 +105,7 @@ let most = subgroupMax(top);
 var sum = 0.0;
 for (var r = first_run + lane; r < stop_run; r += lanes) {{
 let stat = stats[at + r];
-let w = exp(max(stat.x - most, -80.0));
+let w = exp(stat.x - most);
 run_weight[i * {RUNS}u + r] = w;
 sum = fma(stat.y, w, sum);
 }}

@@ -31,13 +31,13 @@ if is_last {{\n",
     );
     let [key_words, value_words] = bank.row_words();
     let own = [
-        ("own_key", key_words, bank.unit(), "key_base", bank.word("turned_k", layer.key_dim), of_key),
+        ("own_key", key_words, bank.unit(), "key_base", bank.word(s, "turned_k", layer.key_dim), of_key),
         (
             "own_value",
             value_words,
             bank.value_unit(),
             "value_base",
-            bank.word("plain_v", layer.value_dim),
+            bank.word(s, "plain_v", layer.value_dim),
             String::new(),
         ),
     ];

@@ -1,0 +1,32 @@
+//! A number that is none is never lost on the way to the logits, where everybody looks.
+
+mod common;
+
+use common::{gpu, open};
+use nibble_backend::{Activations, Backend, KvType};
+use nibble_backend_wgpu::GpuOptions;
+use nibble_testkit::{TempDir, damage, tiny};
+
+#[test]
+fn damage_in_any_weight_shows_in_the_logits_and_harms_nobody_else() {
+    let Some(gpu) = gpu(GpuOptions::default()) else { return };
+    let dir = TempDir::new("damage-gpu");
+    let settings = [
+        (Activations::Auto, KvType::F16, "q8_0"),
+        (Activations::F32, KvType::Q4_0, "f32"),
+        (Activations::Auto, KvType::F16, "f32"),
+        (Activations::Auto, KvType::Q8_0, "q8_0"),
+    ];
+    for (tiny, (activations, kv, encoding)) in tiny::all().into_iter().zip(settings) {
+        for (name, file) in damage::files(&tiny, encoding) {
+            let path = dir.file("model.gguf");
+            std::fs::write(&path, file).unwrap();
+            let plan = || gpu.compile(&open(&path).graph, &damage::limits_of(activations, kv)).unwrap();
+            let lost = damage::unnoticed(plan());
+            assert!(lost.is_empty(), "{}, `{name}`, {kv}: not seen in steps of {lost:?}", tiny.name);
+            if name == "token_embd.weight" {
+                assert!(!damage::harms(plan()), "{}, {kv}: another sequence is damaged", tiny.name);
+            }
+        }
+    }
+}
