@@ -2,6 +2,7 @@
 
 use crate::{
     adapters::{Adapter, COHERENT, Caps, REQUIRED},
+    plan::Import,
     shader::{Access, Shader},
 };
 use nibble_backend::Error;
@@ -39,6 +40,8 @@ pub struct Device {
     pub memory: Option<u64>,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
+    /// How it takes memory of the host in place, if it can.
+    pub(crate) import: Option<Import>,
     pipelines: Mutex<HashMap<Shader, Arc<Pipeline>>>,
     failure: Arc<Mutex<Option<String>>>,
     buffers: AtomicU64,
@@ -99,6 +102,7 @@ impl Device {
             driver,
             caps,
             memory,
+            import: import(&device),
             device,
             queue,
             pipelines: Mutex::default(),
@@ -249,5 +253,16 @@ impl Device {
             Some(e) => Err(self.error(format!("kernel `{}`: {e}", shader.label))),
             None => Ok(Pipeline { pipeline, layout }),
         }
+    }
+}
+
+/// How a device takes memory of the host in place: on Apple's, whose memory is the host's.
+fn import(device: &wgpu::Device) -> Option<Import> {
+    #[cfg(target_vendor = "apple")]
+    return crate::metal::is_unified(device).then_some(crate::metal::import);
+    #[cfg(not(target_vendor = "apple"))]
+    {
+        let _ = device;
+        None
     }
 }

@@ -79,6 +79,11 @@ impl Gpu {
     }
 
     #[cfg(test)]
+    pub(crate) fn into_device(self) -> Arc<Device> {
+        self.device
+    }
+
+    #[cfg(test)]
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -143,7 +148,8 @@ impl Backend for Gpu {
     fn memory(&self, graph: &Graph, limits: &Limits) -> Result<Memory, Error> {
         let tape = self.tape(graph, limits, &[])?;
         let (places, sizes) = tape.share();
-        Ok(plan::memory(&tape, &sizes, &places, plan::staging_bytes(&tape, limits)))
+        let lent = plan::lent(&self.device, graph, &tape);
+        Ok(plan::memory(&tape, &sizes, &places, plan::staging_bytes(&tape, limits), &lent))
     }
 
     fn prepare(&self, graph: &Graph, limits: &Limits) -> Result<Vec<String>, Error> {

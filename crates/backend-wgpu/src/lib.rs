@@ -19,6 +19,8 @@ mod feed;
 mod form;
 mod gpu;
 mod kernels;
+#[cfg(target_vendor = "apple")]
+mod metal;
 #[cfg(test)]
 mod metal_tests;
 mod modes;

@@ -22,8 +22,10 @@ pub struct Packed {
 
 /// Rows of one weight.
 pub struct Piece<'a> {
-    weight: &'a Encoded,
-    rows: Range<usize>,
+    /// The weight.
+    pub weight: &'a Encoded,
+    /// Which of its rows.
+    pub rows: Range<usize>,
 }
 
 impl<'a> Piece<'a> {

@@ -162,6 +162,17 @@ impl Encoded {
         &part[start..start + len]
     }
 
+    /// The bytes of some rows (of all rows, counted through all matrices) as they lie, shared; `None` if they lie apart or in
+    /// strips.
+    pub fn shared_rows(&self, rows: std::ops::Range<usize>) -> Option<Bytes> {
+        let (len, per_part) = (self.row_bytes(), self.shape.rows() / self.parts.len());
+        let part = rows.start / per_part;
+        let start = rows.start % per_part;
+        let end = start + rows.len();
+        let together = self.codec.rows() == 1 && end <= per_part;
+        together.then(|| self.parts[part].slice(start * len..end * len))
+    }
+
     /// Decodes one row (of all rows, counted through all matrices) into `out` (`row_len` numbers).
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         self.codec.decode_row_of(row % self.codec.rows(), self.row(row), out);

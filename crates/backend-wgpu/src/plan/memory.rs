@@ -1,6 +1,6 @@
 //! Buffers: how much they take, how weights come into them, how they are bound and read.
 
-use super::Refused;
+use super::{Lent, Refused};
 use crate::{
     decode::Decoder,
     device::{Device, Pipeline},
@@ -11,6 +11,7 @@ use crate::{
 };
 use nibble_backend::{Error, Limits, Memory};
 use nibble_graph::Graph;
+use std::collections::HashMap;
 
 /// Rows of an output that are brought to the host together.
 pub(super) const READ_ROWS: usize = 8;
@@ -19,14 +20,21 @@ pub(super) const READ_ROWS: usize = 8;
 const UPLOAD: usize = 64 << 20;
 
 /// Bytes by kind.
-pub fn memory(tape: &Tape, sizes: &[u64], places: &[usize], outputs: usize) -> Memory {
+pub fn memory(
+    tape: &Tape,
+    sizes: &[u64],
+    places: &[usize],
+    outputs: usize,
+    lent: &HashMap<usize, Lent>,
+) -> Memory {
     let mut memory = Memory::default();
     let mut counted = vec![false; sizes.len()];
-    for (slot, &place) in tape.slots.iter().zip(places) {
+    for (i, (slot, &place)) in tape.slots.iter().zip(places).enumerate() {
         if std::mem::replace(&mut counted[place], true) {
             continue;
         }
         let kind = match slot.content {
+            Content::Plane if lent.get(&i).is_some_and(|lent| !lent.own) => &mut memory.mapped_weights,
             Content::Plane | Content::Vector(_) | Content::Table(_) => &mut memory.weights,
             Content::Bank(_) => &mut memory.kv,
             Content::State(_) => &mut memory.state,
@@ -53,12 +61,13 @@ pub(super) fn description_bytes(tape: &Tape) -> u64 {
     slots.fold(0, |sum, slot| sum.saturating_add(slot.bytes.next_multiple_of(8)))
 }
 
-/// Brings all weights to the device; returns the factor of each part of each matrix.
+/// Brings all weights to the device that are not there in place; returns the factor of each part of each matrix.
 pub(super) fn upload<'a>(
     device: &Device,
     graph: &Graph,
     limits: &Limits,
     tape: &Tape,
+    in_place: impl Fn(Slot) -> bool,
     buffer: impl Fn(Slot) -> &'a wgpu::Buffer,
 ) -> Result<Vec<Vec<f32>>, Refused> {
     let mut pending = 0;
@@ -91,6 +100,10 @@ pub(super) fn upload<'a>(
     for matrix in &tape.matrices {
         let mut of_parts = vec![];
         for (range, slots) in matrix.parts.iter().zip(&matrix.planes) {
+            if in_place(slots[0]) {
+                of_parts.push(1.0);
+                continue;
+            }
             let pieces = pack::Piece::cut(graph, &matrix.weights, range);
             let Some(packed) = pack::pack(&pieces, &matrix.form) else {
                 return Err(Refused::Wide(graph.weight(matrix.weights[0]).data.name()));
@@ -136,9 +149,18 @@ pub(crate) fn bind<'a>(
     pipeline: &Pipeline,
     buffers: impl Iterator<Item = &'a wgpu::Buffer>,
 ) -> wgpu::BindGroup {
+    bind_parts(device, pipeline, buffers.map(|buffer| buffer.as_entire_buffer_binding()))
+}
+
+/// The buffers of a call, or parts of them.
+pub(super) fn bind_parts<'a>(
+    device: &Device,
+    pipeline: &Pipeline,
+    buffers: impl Iterator<Item = wgpu::BufferBinding<'a>>,
+) -> wgpu::BindGroup {
     let entries: Vec<_> = buffers
         .enumerate()
-        .map(|(i, b)| wgpu::BindGroupEntry { binding: i as u32, resource: b.as_entire_binding() })
+        .map(|(i, b)| wgpu::BindGroupEntry { binding: i as u32, resource: wgpu::BindingResource::Buffer(b) })
         .collect();
     device.device.create_bind_group(&wgpu::BindGroupDescriptor {
         label: None,

@@ -1,5 +1,6 @@
 //! A compiled graph on its device: runs steps, is read, moves pages and states.
 
+mod borrow;
 mod contract;
 mod describe;
 mod memory;
@@ -14,17 +15,22 @@ use crate::{
     tape::{Call, Content, Dim, Fit, Slot, StepShape, Tape, Word},
     trace::Trace,
 };
+use borrow::Taken;
 use describe::Words;
 use memory::{READ_ROWS, description_bytes, upload};
 use nibble_backend::{Counts, Error, Limits, Memory};
 use nibble_graph::{Graph, Rows};
 use std::{
     cell::{Cell, RefCell},
+    collections::HashMap,
     sync::Arc,
 };
 use wgpu::BufferUsages;
 
 pub(crate) use crate::device::Pipeline;
+#[cfg(target_vendor = "apple")]
+pub use borrow::Window;
+pub use borrow::{Import, Lent, lent};
 pub(crate) use memory::{bind, map};
 pub use memory::{memory, staging_bytes};
 
@@ -98,19 +104,36 @@ impl GpuPlan {
     pub fn new(device: &Arc<Device>, graph: &Graph, limits: &Limits, tape: Tape) -> Result<Self, Refused> {
         let (places, sizes) = tape.share();
         let staging_len = staging_bytes(&tape, limits);
-        let memory = memory(&tape, &sizes, &places, staging_len);
-        let buffers: Vec<_> =
-            sizes.iter().map(|&bytes| device.buffer("a buffer", bytes)).collect::<Result<_, _>>()?;
+        let mut lent = lent(device, graph, &tape);
+        let taken = borrow::take(device, &mut lent);
+        let memory = memory(&tape, &sizes, &places, staging_len, &lent);
+        let in_place: HashMap<usize, &Taken> =
+            taken.iter().map(|(slot, taken)| (places[*slot], taken)).collect();
+        let buffer = |(place, &bytes)| match in_place.get(&place) {
+            Some(taken) => Ok(taken.buffer.clone()),
+            None => device.buffer("a buffer", bytes),
+        };
+        let buffers: Vec<_> = sizes.iter().enumerate().map(buffer).collect::<Result<_, _>>()?;
         let staging = device.buffer_for(
             "staging",
             staging_len as u64,
             BufferUsages::MAP_READ | BufferUsages::COPY_DST,
         )?;
-        let factors = upload(device, graph, limits, &tape, |slot| &buffers[places[slot.0]])?;
+        let factors = upload(
+            device,
+            graph,
+            limits,
+            &tape,
+            |slot| taken.contains_key(&slot.0),
+            |slot| &buffers[places[slot.0]],
+        )?;
         let ready = |call: &Call| -> Result<Ready, Error> {
             let pipeline = device.pipeline(&call.shader)?;
-            let whole = call.slots.iter().map(|s| &buffers[places[s.0]]);
-            let bindings = bind(device, &pipeline, whole);
+            let part = |slot: &Slot| match taken.get(&slot.0) {
+                Some(taken) => taken.binding(),
+                None => buffers[places[slot.0]].as_entire_buffer_binding(),
+            };
+            let bindings = memory::bind_parts(device, &pipeline, call.slots.iter().map(part));
             let mut words = vec![0];
             words.extend(call.words.iter().map(|word| match *word {
                 Word::Int(n) => n,
