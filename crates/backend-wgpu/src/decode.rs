@@ -123,7 +123,8 @@ impl GpuPlan {
         while more && (sent < steps || !under_way.is_empty()) {
             while sent < steps && under_way.len() < self.mode.in_flight {
                 let count = self.mode.folded.min(steps - sent);
-                under_way.push_back(self.send(flights % MOST_IN_FLIGHT, count, chooser)?);
+                let idle = under_way.is_empty();
+                under_way.push_back(self.send(flights % MOST_IN_FLIGHT, count, chooser, idle)?);
                 (flights, sent) = (flights + 1, sent + count);
             }
             let Some(flight) = under_way.pop_front() else { break };
@@ -137,7 +138,7 @@ impl GpuPlan {
     }
 
     /// Submits steps whose tokens are on the device.
-    fn send(&self, at: usize, steps: usize, chooser: usize) -> Result<Flight, Error> {
+    fn send(&self, at: usize, steps: usize, chooser: usize, idle: bool) -> Result<Flight, Error> {
         let decoder = self.decoder.as_ref().expect("decodes() was asked");
         let rows = self.rows[0];
         let first = at * decoder.most * MOST_FOLDED;
@@ -153,7 +154,7 @@ impl GpuPlan {
             pass.dispatch_workgroups(rows as u32, call.parts, 1);
         };
         let end = End { count: choosers.len(), write: &choose };
-        let index = self.hand_over(steps, Some(end), |encoder| {
+        let index = self.hand_over(steps, idle, Some(end), |encoder| {
             let from = (first * 4) as u64;
             encoder.copy_buffer_to_buffer(&decoder.tokens, from, &decoder.staging[at], 0, bytes);
         })?;

@@ -47,6 +47,13 @@ pub const MOST_FOLDED: usize = 16;
 /// The most submissions under way in any mode.
 pub const MOST_IN_FLIGHT: usize = 2;
 
+/// Where a step is cut if the device has nothing else to do: behind an eighth of it, and behind half. It begins with what is there
+/// while the host writes the rest.
+const CUTS: [usize; 2] = [8, 2];
+
+/// Places of the graph for which a submission of their own is worth it.
+const LEAST: usize = 8;
+
 impl Mode {
     /// The one that is used if nobody asks for another.
     pub fn standard() -> &'static Self {
@@ -68,23 +75,36 @@ pub(crate) struct End<'a> {
 }
 
 impl GpuPlan {
-    /// Hands the calls of `steps` steps to the device in the plan's way, with `end` after each step and `last` after all.
+    /// Hands the calls of `steps` steps to the device in the plan's way, with `end` after each step and `last` after all. A
+    /// device that is `idle` begins before all is written, if the plan's way keeps it busy at all.
     ///
     /// # Errors
     /// If the device failed while it was waited for.
     pub(crate) fn hand_over(
         &self,
         steps: usize,
+        idle: bool,
         end: Option<End<'_>>,
         last: impl FnOnce(&mut wgpu::CommandEncoder),
     ) -> Result<wgpu::SubmissionIndex, Error> {
         self.count(|counts| counts.steps += steps as u64);
         if self.mode.pieces == Pieces::Whole {
+            let mut begun = 0;
+            for cut in CUTS.map(|by| self.entries.len() / by) {
+                if idle && self.mode.in_flight > 1 && cut >= begun + LEAST {
+                    self.submit(|encoder| {
+                        let mut pass = encoder.begin_compute_pass(&Default::default());
+                        (begun..cut).for_each(|entry| self.encode(&mut pass, entry));
+                    });
+                    begun = cut;
+                }
+            }
             return Ok(self.submit(|encoder| {
                 {
                     let mut pass = encoder.begin_compute_pass(&Default::default());
                     for step in 0..steps {
-                        (0..self.entries.len()).for_each(|entry| self.encode(&mut pass, entry));
+                        let first = if step == 0 { begun } else { 0 };
+                        (first..self.entries.len()).for_each(|entry| self.encode(&mut pass, entry));
                         if let Some(end) = &end {
                             (0..end.count).for_each(|call| (end.write)(&mut pass, step, call));
                         }

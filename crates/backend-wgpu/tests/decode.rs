@@ -145,7 +145,8 @@ fn modes_hand_over_what_their_names_say() {
     assert_eq!(counts["wait-per-op"].submissions, calls + 16);
     assert_eq!(counts["submit-per-op"].submissions, calls + 16);
     assert_eq!(counts["one-submit"].submissions, 16);
-    assert_eq!(counts["two-in-flight"].submissions, 16);
+    // The first step begins before it is all written.
+    assert!((17..=18).contains(&counts["two-in-flight"].submissions), "{counts:?}");
     assert_eq!(counts["fold-4"].submissions, 4);
     assert_eq!(counts["fold-16"].submissions, 1);
     assert!(device.set_mode("none").is_err());

@@ -32,7 +32,7 @@ impl Plan for GpuPlan {
             self.trace = Some(trace);
             return done;
         }
-        self.hand_over(1, None, |_| {})?;
+        self.hand_over(1, true, None, |_| {})?;
         self.device.check()
     }
 
