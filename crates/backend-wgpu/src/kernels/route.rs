@@ -44,11 +44,18 @@ pub fn choose(s: &mut Source, r: &Route, bias: bool, threads: u32, (room, count)
     }
     s.shared("ids", "u32", used);
     s.shared("chosen", "f32", used);
+    // Shares that are made to add up to one need nothing but the chosen logits, and logits order experts as shares do.
+    let by_logits = r.scoring == Scoring::Softmax && r.normalize && !bias;
+    let share = |i: &str| match by_logits {
+        true => format!("exp(chosen[{i}] - chosen[0])"),
+        false => format!("chosen[{i}]"),
+    };
     let sum = match r.normalize {
-        true => (0..used).map(|i| format!("chosen[{i}]")).collect::<Vec<_>>().join(" + "),
+        true => (0..used).map(|i| share(&i.to_string())).collect::<Vec<_>>().join(" + "),
         false => "1.0".into(),
     };
-    s.item(&format!("fn weight(i: u32) -> f32 {{ return chosen[i] / ({sum}) * f32({:?}); }}", r.scale));
+    let own = share("i");
+    s.item(&format!("fn weight(i: u32) -> f32 {{ return {own} / ({sum}) * f32({:?}); }}", r.scale));
     let fours = format!("({count} + 3u) / 4u");
     let each = format!("for (var i = local; i < fours; i += {threads}u)");
     // Four of an array, `none` where there are no experts.
@@ -72,6 +79,9 @@ score[i] = unless_none(logit, share, logit);
 }}\n",
                 four("logits", "row + ", "0.0")
             );
+        }
+        Scoring::Softmax if by_logits => {
+            text += &format!("{each} {{ score[i] = {}; }}\n", four("logits", "row + ", NONE));
         }
         Scoring::Softmax => {
             text += &format!(
@@ -105,7 +115,7 @@ workgroupBarrier();
         "{each} {{
 let found = {ranked};
 // What is no number comes first, so that its expert shows it; and ranks order all experts.
-let ranks = unless_none(found, found, vec4<f32>({BEST}));
+let ranks = unless_none(found, max(found, vec4<f32>({NONE})), vec4<f32>({BEST}));
 rank[i] = vec4<f32>({}, {}, {}, {});
 }}
 workgroupBarrier();
