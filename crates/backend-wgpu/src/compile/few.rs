@@ -43,15 +43,30 @@ pub(super) struct Few<'a> {
 /// Results from which on there are workgroups enough for subgroups that make several.
 const MANY: usize = 1 << 15;
 
-/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead, by rows of the input; whether it is
-/// codes for few results.
-fn sizes(tile: usize, gate: bool, round: bool, small: bool) -> (usize, usize) {
-    match (tile, gate, round) {
-        (1, false, false) if small => (1, 2),
+/// Results of a product of floats, such as a router's, below which one of them for a subgroup is hardly work for a device.
+const SCARCE: usize = 1 << 10;
+
+/// What the best sizes of a product depend on beside rows.
+struct Kind {
+    gate: bool,
+    round: bool,
+    experts: bool,
+    /// Whether it is one of codes for few results.
+    small: bool,
+    /// Whether it is one of floats for very few.
+    scarce: bool,
+}
+
+/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead, by rows of the input.
+fn sizes(tile: usize, kind: &Kind) -> (usize, usize) {
+    match (tile, kind.gate, kind.round) {
+        (1 | 4, false, false) if kind.scarce => (1, 4),
+        (1, false, false) if kind.small => (1, 2),
         (1, false, false) => (2, 4),
         (1, false, true) => (1, 4),
+        (1, true, _) if kind.experts => (1, 4),
         (1, true, _) => (2, 2),
-        (4, false, false) => (4, 1),
+        (4, false, false) => (2, 1),
         (4, _, _) => (2, 2),
         (_, false, false) => (4, 1),
         _ => (2, 1),
@@ -85,8 +100,15 @@ impl Few<'_> {
 
     /// [`sizes`] for `tile` rows; `few`: those whose results are rounded.
     fn sizes(&self, b: &Builder<'_>, few: bool, tile: usize) -> (usize, usize) {
-        let small = self.codes && b.tape.matrices[self.first].parts[0].len() < MANY;
-        sizes(tile, self.second.is_some(), few && self.round.is_some(), small)
+        let results = b.tape.matrices[self.first].parts[0].len();
+        let kind = Kind {
+            gate: self.second.is_some(),
+            round: few && self.round.is_some(),
+            experts: self.choice != Choice::All,
+            small: self.codes && results < MANY,
+            scarce: !self.codes && results < SCARCE,
+        };
+        sizes(tile, &kind)
     }
 
     /// A kernel of that size, the results that a workgroup of it makes, and the rows it takes.
