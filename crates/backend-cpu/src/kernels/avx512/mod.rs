@@ -92,6 +92,7 @@ pub static VBMI_KERNELS: &[Blocks] = &[
     q1_0::BLOCKS,
     q2_k::VBMI_BLOCKS,
     stq1_0::BLOCKS,
+    tq2_0::VBMI_BLOCKS,
     trits::TQ1_0_BLOCKS,
     trits::PTQ1_0_BLOCKS,
     two_bits::Q2_0_BLOCKS,

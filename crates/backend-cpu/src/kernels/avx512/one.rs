@@ -119,32 +119,29 @@ pub fn product<F: Packed>(job: &Job<'_>, room: &mut [Quad]) {
     lay_out::<F>(&job.x.row(0), x);
     let count = job.end - job.first;
     let stream = count.div_ceil(ROWS);
+    const { assert!(F::READ <= LONGEST, "a pad holds a chunk") };
     let mut pads = [[0; LONGEST]; ROWS];
     for n in 0..stream {
         let rows: [usize; ROWS] = std::array::from_fn(|i| job.first + (i * stream + n).min(count - 1));
         let starts = rows.map(|row| job.bytes[row * job.row_bytes..].as_ptr());
         let inside = rows.map(|row| inside::<F>(job, row)).into_iter().min().unwrap_or(0);
-        let (whole, rest) = x.split_at(inside * quads::<F>());
         let mut lanes = [_mm512_setzero_ps(); PAIRS];
-        for (q, x) in whole.chunks_exact(quads::<F>()).enumerate() {
+        for (q, x) in x.chunks_exact(quads::<F>()).enumerate() {
             let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
-            for (bytes, start) in bytes.iter_mut().zip(starts) {
-                let chunk = start.wrapping_add(q * F::BYTES);
+            for (((bytes, pad), start), row) in bytes.iter_mut().zip(&mut pads).zip(starts).zip(rows) {
+                let mut chunk = start.wrapping_add(q * F::BYTES);
                 for at in (0..F::BYTES).step_by(64) {
                     // A prefetch may name any address.
                     _mm_prefetch::<_MM_HINT_T0>(chunk.wrapping_add(AHEAD + at).cast());
                 }
-                // SAFETY: `inside` counts chunks of which so many bytes lie in the matrix.
+                if q >= inside {
+                    copy(&job.row(row)[q * F::BYTES..], F::BYTES, pad);
+                    chunk = pad.as_ptr();
+                }
+                // SAFETY: `inside` counts chunks of which so many bytes lie in the matrix, and a pad has as many.
                 *bytes = unsafe { std::slice::from_raw_parts(chunk, F::READ) };
             }
-            add::<F>(bytes, x, &mut lanes);
-        }
-        for (q, x) in rest.chunks_exact(quads::<F>()).enumerate() {
-            let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
-            for ((bytes, pad), row) in bytes.iter_mut().zip(&mut pads).zip(rows) {
-                copy(&job.row(row)[(inside + q) * F::BYTES..], F::BYTES, pad);
-                *bytes = &pad[..F::READ];
-            }
+            // Called in one place, so that it is inlined: lengths and checks vanish then.
             add::<F>(bytes, x, &mut lanes);
         }
         for (lanes, rows) in lanes.into_iter().zip(rows.as_chunks::<2>().0) {
