@@ -350,16 +350,13 @@ impl Scratch {
     }
 }
 
-/// Half a vector of a kernel that multiplies four rows of activations at a time: four bytes for each of two groups of each row.
+/// Half a vector of activations as kernels for few rows lay them out.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 pub struct Quad(pub [u8; 32]);
 
-/// The most [`Quad`]s that a chunk of [`MAX_QUADS`] fours of rows takes.
-const CHUNK_QUADS: usize = 56 * MAX_QUADS;
-
-/// Fours of rows of activations for which there is room.
-pub const MAX_QUADS: usize = 4;
+/// [`Quad`]s for which there is room in each chunk of 256.
+pub const CHUNK_QUADS: usize = 224;
 
 /// A kernel for few rows of activations: reads blocks in place. It may lay out activations in the quads.
 pub type FewFn = unsafe fn(&Job<'_>, &mut [Quad]);

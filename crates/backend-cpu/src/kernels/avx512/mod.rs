@@ -10,7 +10,6 @@
 pub mod amx;
 mod batch;
 mod one;
-mod quads;
 mod rows;
 mod tile;
 
@@ -129,9 +128,6 @@ impl Pair {
     };
 }
 
-/// Loads 256 numbers of two rows.
-type PairFn = unsafe fn(&[u8], &[u8], &mut Pair);
-
 /// The entry points of an encoding: what a file here adds to its `load`; and, where its bytes can be transposed before they
 /// are unpacked, the [layout](tile::HALVES) of its raw vectors, and the functions that [`tile::fill_raw`] takes.
 macro_rules! blocks {
@@ -165,29 +161,19 @@ macro_rules! on_chunk {
         by_raw_ones::<$format, { tile::$layout }>($($arg,)* |a, b, i| $raw(a, b, i), |z| $codes(z), |a, b| $scales(a, b))
     }};
 }
-/// What some rows of activations are multiplied with: chunks of sixteen rows, or pairs where there are no raw vectors.
+/// What some rows of activations are multiplied with.
 macro_rules! batch_of {
-    ($job:expr, $room:expr, $format:ty, $load:expr) => {{
-        use $crate::kernels::avx512::{Pair, quads, whole};
-        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-        fn pair(a: &[u8], b: &[u8], to: &mut Pair) {
-            *to = $load(whole(a), whole(b));
-        }
-        quads::product::<$format>($job, $room, pair)
-    }};
-    ($job:expr, $room:expr, $format:ty, $load:expr, $layout:ident, $raw:expr, $codes:expr, $scales:expr) => {{
-        use $crate::kernels::avx512::{batch, tile};
-        let _ = $room;
-        batch::product::<$format>($job, |rows, work| {
-            batch::multiply_raw::<$format, { tile::$layout }>(
-                rows,
-                work,
-                |a, b, i| $raw(a, b, i),
-                |z| $codes(z),
-                |a, b| $scales(a, b),
-            )
+    ($job:expr, $room:expr, $format:ty, $load:expr) => {
+        batch::product::<$format>($job, $room, |a, b| batch::turned::<$format>($load(whole(a), whole(b))))
+    };
+    ($job:expr, $room:expr, $format:ty, $load:expr, HALVES, $raw:expr, $codes:expr, $scales:expr) => {
+        batch::product::<$format>($job, $room, |a, b| {
+            batch::turned_halves(|i| $raw(a, b, i), |z| $codes(z), $scales(a, b))
         })
-    }};
+    };
+    ($job:expr, $room:expr, $format:ty, $load:expr, $layout:ident, $raw:expr, $codes:expr, $scales:expr) => {
+        $crate::kernels::avx512::batch_of!($job, $room, $format, $load)
+    };
 }
 macro_rules! blocks_of {
     ($name:expr, $format:ty, $load:expr $(, $layout:ident, $raw:expr, $codes:expr, $scales:expr)?) => {{
@@ -195,11 +181,11 @@ macro_rules! blocks_of {
         use $crate::kernels::matmul::{Blocks, Job, Quad, Tile, TileMut};
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
         fn few(job: &Job<'_>, room: &mut [Quad]) {
-            use $crate::kernels::avx512::{BATCH, batch_of, rows};
+            use $crate::kernels::avx512::{BATCH, batch, rows};
             if job.x.count() < BATCH {
                 rows::product::<$format>(job, |a, b| $load(whole(a), whole(b)));
             } else {
-                batch_of!(job, room, $format, $load $(, $layout, $raw, $codes, $scales)?);
+                $crate::kernels::avx512::batch_of!(job, room, $format, $load $(, $layout, $raw, $codes, $scales)?);
             }
         }
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]

@@ -270,8 +270,6 @@ macro_rules! kind {
     };
 }
 
-pub(super) use kind;
-
 /// Multiplies a tile, which holds the rows from `first` on, with all rows of activations.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
