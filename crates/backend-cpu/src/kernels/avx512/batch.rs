@@ -6,8 +6,8 @@
 //! out to match once for all rows of weights.
 
 use super::rows::last_chunk;
-use super::tile::{Ahead, shift};
-use super::{Pair, high4, low4, store_floats, vbmi};
+use super::tile::shift;
+use super::{Pair, high4, low4, store_floats};
 use crate::kernels::activations::{CHUNK, Row, chunks};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::{CHUNK_QUADS, Job, Quad};
@@ -129,7 +129,6 @@ fn matrix<F: Format>(
     let mut sums = [[[_mm512_setzero_ps(); PAIRS]; TOKENS]; FOURS];
     for first in (job.first..job.end).step_by(ROWS) {
         let rows = ROWS.min(job.end - first);
-        let mut ahead = Ahead::new(job, first + ROWS, ROWS, FOURS * all);
         for sums in &mut sums {
             sums[..count].fill([_mm512_setzero_ps(); PAIRS]);
         }
@@ -144,10 +143,17 @@ fn matrix<F: Format>(
                     }
                 }
                 for q in start..end.min(whole) {
-                    ahead.step();
                     let of = q * F::CHUNK_BYTES..(q + 1) * F::CHUNK_BYTES;
                     let mut pairs = [Pair::ZERO; PAIRS];
                     for p in 0..PAIRS {
+                        for row in bytes[p] {
+                            // The row below comes into the L2 cache meanwhile.
+                            let below = row.as_ptr().wrapping_add(ROWS * job.row_bytes + of.start);
+                            for at in (0..F::CHUNK_BYTES).step_by(64) {
+                                // A prefetch may name any address.
+                                _mm_prefetch::<_MM_HINT_T1>(below.wrapping_add(at).cast());
+                            }
+                        }
                         pairs[p] = load(&bytes[p][0][of.clone()], &bytes[p][1][of.clone()]);
                     }
                     multiply::<F>(&pairs, &x[q * len..][..len], &mut sums[..count]);
@@ -228,7 +234,7 @@ fn multiply<F: Format>(pairs: &[Pair; PAIRS], x: &[Quad], sums: &mut [Sums]) {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn add<F: Format, const N: usize>(pairs: &[Pair; PAIRS], x: &[Quad], sums: &mut [Sums; N]) {
-    let at = |n: usize, i: usize| vbmi::twice(&x[n * quads::<F>() + i].0);
+    let at = |n: usize, i: usize| twice(&x[n * quads::<F>() + i]);
     let floats = |n: usize, i: usize| _mm512_castsi512_ps(at(n, i));
     for part in 0..parts::<F>() {
         let side = VECTORS + 3 * part;
@@ -262,6 +268,14 @@ fn add<F: Format, const N: usize>(pairs: &[Pair; PAIRS], x: &[Quad], sums: &mut 
             }
         }
     }
+}
+
+/// For both rows of weights of a pair.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn twice(x: &Quad) -> __m512i {
+    // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
+    _mm512_broadcast_i64x4(unsafe { _mm256_loadu_si256(x.0.as_ptr().cast()) })
 }
 
 /// Vectors of numbers 0, 1, 2, 3 of each lane of 128 bits of four vectors.
