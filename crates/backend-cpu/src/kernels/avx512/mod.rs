@@ -1,10 +1,9 @@
 //! Kernels for AVX-512 with VNNI.
 //!
 //! One file per encoding says how 256 numbers of two rows become eight vectors of unsigned codes and their scales
-//! ([`Pair`]); [`rows`] multiplies such pairs as they come, [`quads`] do so for four rows of activations in a vector, [`tile`]
-//! transposes eight pairs into a tile of sixteen rows and multiplies that, [`batch`] does the same within registers for some
-//! rows of activations. Unsigned codes carry a bias, which is taken back with the sum of the activation codes. Where bits are
-//! few, [`one`] multiplies one row of activations with codes as they lie in the file, or with packed [`points`] of grids. Where there
+//! ([`Pair`]); [`rows`] multiplies such pairs as they come with few rows of activations, [`batch`] turns them in registers
+//! for some, [`tile`] transposes eight of them into a tile of sixteen rows for many. Unsigned codes carry a bias, which is
+//! taken back with the sum of the activation codes. Where bits are few, [`one`] multiplies one row of activations with codes as they lie in the file, or with packed [`points`] of grids. Where there
 //! are matrix registers, [`amx`] multiplies tiles.
 
 pub mod amx;
