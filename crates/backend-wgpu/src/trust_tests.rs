@@ -22,7 +22,7 @@ use std::sync::{
 const WIDTH: usize = 64;
 
 /// A dense layer whose matrices are codes.
-fn layer() -> Graph {
+pub(crate) fn layer() -> Graph {
     let mut g = Graph::default();
     let mut seed = 20;
     let mut weight = |name: &str, dims: &[usize]| {
@@ -53,7 +53,7 @@ fn layer() -> Graph {
     g
 }
 
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { kv: KvType::F16, activations: Activations::Auto, check_finite: false, ..ops::limits(40) }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     device::{Device, Pipeline},
     plan::bind,
     selfcheck::Bound,
-    tape::{Call, Slot, SlotInfo, Tape, Word},
+    tape::{Call, Content, Slot, SlotInfo, Tape, Word},
 };
 use nibble_backend::Error;
 use std::{
@@ -92,6 +92,10 @@ const READING: f64 = 1e-3;
 /// Readings of a way; the best one counts.
 const READINGS: usize = 3;
 
+/// Bytes of matrices after which a measured one comes again, if the model has as many: otherwise it would be found in a cache, where the
+/// model does not find it.
+const WALK: u64 = 256 << 20;
+
 /// The most memory that a measured kernel may use for itself.
 const ROOM: u64 = 1 << 30;
 
@@ -109,21 +113,27 @@ impl Meter for Stopwatch {
     ) -> Result<Option<Vec<f64>>, Error> {
         let calls: Vec<&Call> = ways.iter().map(|&way| &tunable.ways[way].1).collect();
         let Some(buffers) = buffers(device, &tape.slots, &calls)? else { return Ok(None) };
+        let matrices = buffers.values().map(Vec::len).max().unwrap_or(1);
         let mut ready = vec![];
         for call in &calls {
             let pipeline = device.pipeline(&call.shader)?;
-            let bindings = bind(device, &pipeline, call.slots.iter().map(|slot| &buffers[slot]));
-            ready.push(Ready::new(call, pipeline, bindings, tunable.rows));
+            let bindings = |i: usize| {
+                let own = call.slots.iter().map(|slot| &buffers[slot][i % buffers[slot].len()]);
+                bind(device, &pipeline, own)
+            };
+            ready.push(Ready::new(call, &pipeline, (0..matrices).map(bindings), tunable.rows));
         }
+        // The next matrix is the one that was read longest ago, whatever the way.
+        let mut next = 0;
         let start = Instant::now();
         while !self.warm && start.elapsed() < WARM {
-            ready[0].run(device, 8)?;
+            ready[0].run(device, 8, &mut next)?;
         }
         self.warm = true;
         let mut best = vec![f64::INFINITY; ready.len()];
         for reading in 0..=READINGS {
             for (ready, best) in ready.iter_mut().zip(&mut best) {
-                let seconds = ready.run(device, ready.repeats)? / ready.repeats as f64;
+                let seconds = ready.run(device, ready.repeats, &mut next)? / ready.repeats as f64;
                 if reading == 0 {
                     // The first one only says how often is enough.
                     ready.repeats = (READING / seconds.max(1e-6)).clamp(1.0, 64.0) as usize;
@@ -136,22 +146,34 @@ impl Meter for Stopwatch {
     }
 }
 
-/// A buffer for each slot that calls use; `None` if there is no room for them.
+/// Bytes of what belongs to matrices.
+fn planes<'a>(slots: impl IntoIterator<Item = &'a SlotInfo>) -> impl Iterator<Item = u64> {
+    slots.into_iter().filter(|info| matches!(info.content, Content::Plane)).map(|info| info.bytes)
+}
+
+/// Buffers for each slot that calls use, several for what belongs to a matrix; `None` if there is no room for them.
 fn buffers(
     device: &Device,
     slots: &[SlotInfo],
     calls: &[&Call],
-) -> Result<Option<HashMap<Slot, wgpu::Buffer>>, Error> {
+) -> Result<Option<HashMap<Slot, Vec<wgpu::Buffer>>>, Error> {
     let mut all: Vec<Slot> = calls.iter().flat_map(|call| call.slots.iter().copied()).collect();
     all.sort_by_key(|slot| slot.0);
     all.dedup();
-    if all.iter().map(|slot| slots[slot.0].bytes).sum::<u64>() > ROOM {
+    let used: u64 = all.iter().map(|slot| slots[slot.0].bytes).sum();
+    let of_one: u64 = planes(all.iter().map(|slot| &slots[slot.0])).sum();
+    if used > ROOM {
         return Ok(None);
     }
+    let of_model: u64 = planes(slots).sum();
+    let matrices = of_model.min(WALK).min(ROOM - (used - of_one)) / of_one.max(1);
     let mut made = HashMap::new();
     for slot in all {
-        match device.buffer("a measured kernel", slots[slot.0].bytes) {
-            Ok(buffer) => made.insert(slot, buffer),
+        let info = &slots[slot.0];
+        let count = if matches!(info.content, Content::Plane) { matrices.max(1) } else { 1 };
+        let buffers = (0..count).map(|_| device.buffer("a measured kernel", info.bytes));
+        match buffers.collect::<Result<Vec<_>, _>>() {
+            Ok(buffers) => made.insert(slot, buffers),
             Err(Error::Memory { .. }) => return Ok(None),
             Err(e) => return Err(e),
         };
@@ -161,30 +183,70 @@ fn buffers(
 
 /// A call on buffers of its own.
 struct Ready {
-    bound: Bound,
+    /// With one matrix after the other.
+    bound: Vec<Bound>,
     repeats: usize,
 }
 
 impl Ready {
-    fn new(call: &Call, pipeline: Arc<Pipeline>, bindings: wgpu::BindGroup, rows: usize) -> Self {
+    fn new(
+        call: &Call,
+        pipeline: &Arc<Pipeline>,
+        bindings: impl Iterator<Item = wgpu::BindGroup>,
+        rows: usize,
+    ) -> Self {
         let words = call.words.iter().map(|word| match *word {
             Word::Int(n) => n,
             Word::Float(x) => x.to_bits(),
             Word::Factor(..) => 1f32.to_bits(),
         });
-        let words = [rows as u32].into_iter().chain(words).collect();
+        let words: Vec<u32> = [rows as u32].into_iter().chain(words).collect();
         let grid = call.grid.map(|dim| dim.of(rows, 1));
-        Self { bound: Bound { pipeline, bindings, words, grid }, repeats: 1 }
+        let bound = |bindings| Bound { pipeline: Arc::clone(pipeline), bindings, words: words.clone(), grid };
+        Self { bound: bindings.map(bound).collect(), repeats: 1 }
     }
 
-    /// Runs it `repeats` times, one after the other; returns seconds.
-    fn run(&self, device: &Device, repeats: usize) -> Result<f64, Error> {
+    /// Runs it `repeats` times, one after the other, from matrix `next` on; returns seconds.
+    fn run(&self, device: &Device, repeats: usize, next: &mut usize) -> Result<f64, Error> {
         let mut encoder = device.device.create_command_encoder(&Default::default());
-        self.bound.encode(&mut encoder.begin_compute_pass(&Default::default()), repeats);
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            let matrices = (*next..*next + repeats).map(|i| &self.bound[i % self.bound.len()]);
+            matrices.for_each(|bound| bound.encode(&mut pass, 1));
+        }
+        *next += repeats;
         let commands = encoder.finish();
         let start = Instant::now();
         device.queue.submit([commands]);
         device.wait()?;
         Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GpuOptions, build::Options, common, compile, trust_tests};
+
+    #[test]
+    fn every_way_is_measured_on_as_many_matrices_as_there_are() {
+        let Some(gpu) = common::gpu(GpuOptions::default()) else { return };
+        let (device, graph, limits) = (gpu.device(), trust_tests::layer(), trust_tests::limits());
+        let options = Options { tune: true, ..Options::new(&device.caps, &limits) };
+        let tape = compile::tape(&graph, options, "a device").unwrap();
+        let of_model: u64 = planes(&tape.slots).sum();
+        for tunable in tape.tunables.iter().filter(|tunable| tunable.rows == 1) {
+            let call = &tunable.ways[0].1;
+            let of_one: u64 = planes(call.slots.iter().map(|slot| &tape.slots[slot.0])).sum();
+            let buffers = buffers(device, &tape.slots, &[call]).unwrap().unwrap();
+            let most = buffers.values().map(Vec::len).max();
+            assert_eq!(most, Some((of_model / of_one) as usize), "{}", tunable.key);
+            assert!(buffers.values().any(|of| of.len() == 1), "{}: inputs are not matrices", tunable.key);
+        }
+        let tunable = &tape.tunables[0];
+        let ways: Vec<usize> = (0..tunable.ways.len()).collect();
+        let costs = Stopwatch::default().costs(device, &tape, tunable, &ways).unwrap().unwrap();
+        assert_eq!(costs.len(), ways.len());
+        assert!(costs.iter().all(|cost| cost.is_finite() && *cost > 0.0), "{costs:?}");
     }
 }
