@@ -107,7 +107,7 @@ impl Gpu {
         }
     }
 
-    fn tape(&self, graph: &Graph, limits: &Limits, wide: &[&'static str]) -> Result<Tape, Error> {
+    pub(crate) fn tape(&self, graph: &Graph, limits: &Limits, wide: &[&'static str]) -> Result<Tape, Error> {
         let trust = self.trust();
         let options = Options {
             strict: self.options.strict,

@@ -19,7 +19,13 @@ use nibble_graph::{Graph, Weight};
 use nibble_quant::{CODECS, Encoded};
 use nibble_tensor::Shape;
 use nibble_testkit::{golden, ops};
-use std::{collections::BTreeMap, fmt::Write, path::PathBuf, process::Command, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    path::PathBuf,
+    process::Command,
+    sync::LazyLock,
+};
 
 /// Buffers that a kernel can have on Metal, of 31: its immediates and the lengths of its buffers take two.
 const MOST_BUFFERS: usize = 29;
@@ -241,6 +247,44 @@ fn every_kernel_is_valid_in_metals_language() {
     if let Some(what) = complaints(&clang, &kernels) {
         panic!("{what}");
     }
+}
+
+/// Kernels without a case of their own, by the first word of their labels: element by element, copies, the bank, recurrent layers,
+/// choices; attention in runs is tried with the kernel that joins them.
+const UNTRIED: &[&str] = &[
+    "argmax",
+    "argmax_parts",
+    "attention",
+    "attention_alone",
+    "columns",
+    "combine",
+    "copy",
+    "count",
+    "draw",
+    "expert_bias",
+    "gated_delta",
+    "hadamard",
+    "kv_write",
+    "kv_write_blocks",
+    "kv_write_heads",
+    "pointwise",
+    "rope",
+    "route",
+    "short_conv",
+    "slice",
+    "unrotate",
+    "wanted",
+];
+
+/// What is compared op by op is never the kernel that joins what lies between: products that make their rotated input, above all.
+/// They are tried at the start.
+#[test]
+fn every_kernel_that_joins_ops_is_tried_at_the_start() {
+    let first = |shader: &Shader| shader.label.split(' ').next().unwrap_or_default().to_string();
+    let untried: BTreeSet<_> = SHADERS.iter().filter(|s| s.twin.is_none()).map(first).collect();
+    assert_eq!(untried.iter().map(String::as_str).collect::<Vec<_>>(), UNTRIED);
+    let rotated = SHADERS.iter().filter(|shader| first(shader) == "rotated").count();
+    assert!(rotated > 10, "{rotated}");
 }
 
 /// Apple's compiler makes wrong code of matrices in workgroups of one subgroup (tracel-ai/cubek, pull request 645).

@@ -1,7 +1,7 @@
 //! Which kernels a device may be given: those that were tried and found right.
 
 use crate::{
-    build::Plain,
+    build::{FEW, Plain},
     device::Device,
     selfcheck::{Cache, Store, try_out},
     shader::Shader,
@@ -61,9 +61,12 @@ impl Trust {
     /// [`Error::Device`] if the device fails.
     pub fn tune(&mut self, device: &Device, tape: &Tape) -> Result<bool, Error> {
         let mut another = false;
-        // What every token needs first, the largest of it before all.
+        // What every token needs first, then what prompts need, the largest of it before all.
         let mut order: Vec<&Tunable> = tape.tunables.iter().collect();
-        order.sort_by_key(|tunable| (tunable.rows, Reverse(tunable.bytes)));
+        order.sort_by_key(|tunable| {
+            let turn = if tunable.rows > FEW { 2 } else { tunable.rows };
+            (turn, Reverse(tunable.bytes))
+        });
         for tunable in order {
             if !self.meter.has_time() {
                 break;

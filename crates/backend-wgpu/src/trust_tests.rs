@@ -6,7 +6,7 @@ use crate::{
     gpu::Gpu,
     selfcheck::Store,
     tape::Tape,
-    tune::{Meter, Stopwatch, Tunable, Way},
+    tune::{MANY, Meter, Stopwatch, Tunable, Way},
 };
 use nibble_backend::{Activations, Backend, Error, KvType, Limits};
 use nibble_backend_reference::Reference;
@@ -202,11 +202,11 @@ impl Meter for Costs {
     }
 }
 
-/// What a plan for single rows computes, bit by bit.
-fn bits(gpu: &Gpu) -> Vec<Vec<u32>> {
+/// What a plan for so many rows computes in so many steps, bit by bit.
+fn bits(gpu: &Gpu, rows: usize, steps: usize) -> Vec<Vec<u32>> {
     let graph = layer();
-    let mut plan = gpu.compile(&graph, &Limits { rows: 1, wanted: 1, ..limits() }).unwrap();
-    let rows = ops::run_plan(&mut *plan, &graph, [1, 0], 3);
+    let mut plan = gpu.compile(&graph, &Limits { rows, wanted: rows, ..limits() }).unwrap();
+    let rows = ops::run_plan(&mut *plan, &graph, [rows, 0], steps);
     rows.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
@@ -223,25 +223,25 @@ fn the_cheapest_right_way_is_taken_and_kept_and_changes_no_bit() {
         Gpu::on(Arc::clone(first.device()), options, Box::new(Costs { cost, time, measured }))
     };
     let ways = |gpu: &Gpu| -> Vec<Way> { gpu.trust().tuned().0.values().copied().collect() };
-    let usual = bits(&first);
+    let usual = bits(&first, 1, 3);
 
     let most: fn(Way) -> f64 = |[per_sub, ahead]| -((10 * per_sub + ahead) as f64);
     let least: fn(Way) -> f64 = |[per_sub, ahead]| (per_sub + 10 * ahead) as f64;
     // Time for two kernels, then for all.
     let gpu = start(Tuning::Again, 2, most);
-    assert_eq!(bits(&gpu), usual);
+    assert_eq!(bits(&gpu, 1, 3), usual);
     assert_eq!((ways(&gpu).len(), measured.load(SeqCst)), (2, 2));
     let gpu = start(Tuning::Auto, usize::MAX, most);
     if gpu.device().caps.software {
         assert!(!gpu.trust().tuned().1, "software is not measured unless one asks for it");
     }
     let gpu = start(Tuning::Again, usize::MAX, most);
-    assert_eq!(bits(&gpu), usual);
+    assert_eq!(bits(&gpu, 1, 3), usual);
     let all = measured.load(SeqCst);
     assert!(all > 3 && ways(&gpu).len() == all && ways(&gpu).contains(&[4, 4]), "{:?}", ways(&gpu));
     // Again finds other ways by other costs, and none of them changes a bit either.
     let gpu = start(Tuning::Again, usize::MAX, least);
-    assert_eq!(bits(&gpu), usual);
+    assert_eq!(bits(&gpu, 1, 3), usual);
     assert_eq!((ways(&gpu), measured.load(SeqCst)), (vec![[1, 1]; all], all));
     // What is kept is taken as it is.
     let cache = Cache { folder: dir.path().into(), build: "1".into() };
@@ -249,9 +249,43 @@ fn the_cheapest_right_way_is_taken_and_kept_and_changes_no_bit() {
     let kept = Store::open(Some(&cache), &device.name, &device.driver);
     assert_eq!(kept.tuned().values().copied().collect::<Vec<_>>(), vec![[1, 1]; all]);
     let gpu = start(Tuning::Off, usize::MAX, most);
-    assert_eq!(bits(&gpu), usual);
+    assert_eq!(bits(&gpu, 1, 3), usual);
     assert_eq!((ways(&gpu).len(), measured.load(SeqCst)), (0, 0));
     let options = GpuOptions { strict: true, tuning: Tuning::Again, ..GpuOptions::default() };
     let gpu = Gpu::on(Arc::clone(device), options, Box::new(Stopwatch::default()));
     assert!(!gpu.trust().tuned().1, "strict plans are not tuned");
+}
+
+#[test]
+fn tiles_of_prompts_are_tuned_and_change_no_bit() {
+    let Some(first) = common::gpu(GpuOptions::default()) else { return };
+    let usual = bits(&first, 40, 1);
+    // Of tiles the lowest, of kernels for few rows the usual one.
+    let cost = |[height, _]: Way| if height > 4 { height as f64 } else { 0.0 };
+    let (time, measured) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::default());
+    let options = GpuOptions { tuning: Tuning::Again, ..GpuOptions::default() };
+    let gpu = Gpu::on(Arc::clone(first.device()), options, Box::new(Costs { cost, time, measured }));
+    assert_eq!(bits(&gpu, 40, 1), usual);
+    let trust = gpu.trust();
+    let of_many: Vec<_> = trust.tuned().0.iter().filter(|(key, _)| key.contains(MANY)).collect();
+    assert!(of_many.len() > 3, "{of_many:?}");
+    assert!(of_many.iter().all(|(_, [height, _])| *height <= 32), "{of_many:?}");
+    let heights = |gpu: &Gpu| -> Vec<String> {
+        let tape = gpu.tape(&layer(), &Limits { rows: 40, wanted: 40, ..limits() }, &[]).unwrap();
+        let calls = tape.entries.iter().flat_map(|entry| &entry.variants).flat_map(|v| &v.calls);
+        calls.map(|call| call.shader.label.clone()).filter(|label| label.starts_with("gemm")).collect()
+    };
+    drop(trust);
+    // What was found is what plans take; software is measured only when asked, so another start is not looked at.
+    assert_ne!(heights(&gpu), heights(&first));
+}
+
+/// Whatever the clock says.
+#[test]
+fn what_a_clock_finds_changes_no_bit() {
+    let Some(first) = common::gpu(GpuOptions::default()) else { return };
+    let options = GpuOptions { tuning: Tuning::Again, ..GpuOptions::default() };
+    let gpu = Gpu::on(Arc::clone(first.device()), options, Box::new(Stopwatch::default()));
+    assert_eq!(bits(&gpu, 40, 1), bits(&first, 40, 1));
+    assert!(!gpu.trust().tuned().0.is_empty());
 }

@@ -1,6 +1,7 @@
 //! The autotuner: which of the ways to run a product is the fastest on a device, found out once with the shapes of a model.
 //!
-//! Ways differ in how many results a subgroup makes at once and how far it reads ahead. Neither changes the order of a sum.
+//! Ways differ in how many results a subgroup makes at once and how far it reads ahead; for many rows in the size of a tile. None of
+//! these changes the order of a sum.
 //! What would change it (how a long sequence is cut into runs, integer products or not) is not tuned, and in strict mode
 //! nothing is, as a driver may fuse a multiplication and an addition in one way and not in another.
 
@@ -29,8 +30,12 @@ pub enum Tuning {
     Again,
 }
 
-/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead.
+/// Results that a subgroup makes at once, and pieces of a row that a lane asks for ahead; for many rows the height and the width of
+/// a tile.
 pub type Way = [usize; 2];
+
+/// What keys of kernels for many rows say of these.
+pub const MANY: &str = "in tiles";
 
 /// A kernel that can run in several ways.
 #[derive(Clone, Debug)]
@@ -81,7 +86,7 @@ pub struct Stopwatch {
 }
 
 /// How long tuning may take at a start, what compiles its kernels too; what is left is for the next one.
-const MOST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(2);
 
 /// How long a device is kept busy before anything is measured: idle ones run slowly.
 const WARM: Duration = Duration::from_millis(100);

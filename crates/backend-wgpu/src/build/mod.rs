@@ -3,11 +3,12 @@
 mod links;
 mod notes;
 mod options;
+mod tiles;
 
 use crate::{
     compile::Turned,
     form::Form,
-    kernels::{draw, gemm::Tiles},
+    kernels::draw,
     pack::halves,
     shader::Shader,
     tape::{Call, Content, Dim, Entry, Fit, Matrix, Slot, SlotInfo, Tape, Variant, Word},
@@ -25,9 +26,6 @@ pub const FEW: usize = 8;
 
 /// Numbers of rows for which there are kernels of their own, below [`FEW`].
 const TILES: [usize; 3] = [1, 4, FEW];
-
-/// Workgroups that keep a large device busy.
-const BUSY: usize = 120;
 
 /// Workgroups that a device takes along one direction.
 pub const MOST_GROUPS: usize = 65_535;
@@ -328,46 +326,6 @@ impl<'a> Builder<'a> {
             }
         }
         (tiles, true)
-    }
-
-    /// Tiles of cooperative matrices by subgroups and matrices of a subgroup, along rows and along results; `None` if products
-    /// are not to use them.
-    pub fn matrices(&self) -> Option<impl Fn([usize; 2], [usize; 2]) -> Tiles> {
-        let caps = self.options.caps;
-        let exact = self.options.limits.activations != Activations::Auto;
-        let side = caps.matrix.filter(|_| !exact && !self.options.strict)?;
-        Some(move |subs, each| Tiles {
-            side: side as usize,
-            lanes: caps.subgroup[0] as usize,
-            subs,
-            each,
-            vectors: caps.vectors,
-            workgroup: caps.workgroup as usize,
-        })
-    }
-
-    /// Tiles of cooperative matrices for products with `n` results a row, if they are to use them: with the most rows
-    /// that each is for, rising.
-    pub fn coop(&self, n: usize) -> Vec<(usize, Tiles)> {
-        let Some(tiles) = self.matrices() else { return vec![] };
-        let caps = self.options.caps;
-        // Software takes minutes to compile what keeps a GPU busy; matrices of 8 mean a GPU with few registers.
-        if caps.software {
-            return vec![(usize::MAX, tiles([2, 2], [2, 2]))];
-        }
-        if caps.matrix == Some(8) {
-            return vec![(usize::MAX, tiles([2, 2], [4, 4]))];
-        }
-        let mut all =
-            vec![(0, tiles([2, 2], [2, 2])), (0, tiles([2, 4], [4, 2])), (0, tiles([2, 8], [4, 2]))];
-        for i in 1..all.len() {
-            // The larger the tile the better, once there are enough of them.
-            let [rows, columns] = all[i].1.size();
-            all[i - 1].0 = rows * (BUSY.div_ceil(n.div_ceil(columns)) - 1);
-        }
-        all[2].0 = usize::MAX;
-        all.retain(|(most, _)| *most > FEW);
-        all
     }
 }
 

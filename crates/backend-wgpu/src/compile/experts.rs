@@ -7,7 +7,7 @@ use crate::{
     kernels::{
         combine,
         ends::Round,
-        gemm::Tiles,
+        gemm::{self, Tiles},
         gemv::{Choice, MOST_EXPERTS},
         group, route,
     },
@@ -32,6 +32,17 @@ pub(super) enum Way {
     Registers(usize),
     /// Row by row.
     Rows,
+}
+
+impl Way {
+    /// Rows and results of a tile.
+    pub(super) fn size(self) -> [usize; 2] {
+        match self {
+            Self::Matrices(tiles) => tiles.size(),
+            Self::Registers(height) => [height, gemm::REGISTER_TILE],
+            Self::Rows => [1, 1],
+        }
+    }
 }
 
 impl Builder<'_> {

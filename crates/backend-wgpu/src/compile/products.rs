@@ -6,6 +6,7 @@ use crate::{
     form::Form,
     kernels::{gemm, gemv::Choice},
     tape::{Fit, Variant},
+    tune::Tunable,
 };
 use nibble_backend::Error;
 use nibble_graph::{Activation, Op, Value, WeightId};
@@ -127,7 +128,7 @@ impl Builder<'_> {
             *most = usize::MAX;
         }
         // For many rows.
-        let ways: Vec<(usize, Way)> = match choice {
+        let mut ways: Vec<(usize, Way)> = match choice {
             _ if !more || (strict && choice == Choice::All) => vec![],
             Choice::Experts { .. } | Choice::Sum { .. } => self.ways(&group, form, choice, shape.dims()[0]),
             Choice::All if !coop.is_empty() => {
@@ -138,6 +139,10 @@ impl Builder<'_> {
                 let right = self.multiplies(&group, form, choice, tiles);
                 vec![(usize::MAX, if right { tiles } else { Way::Rows })]
             }
+        };
+        let many = match choice {
+            Choice::All => self.many(&group, form, (first, self.most_rows(node.rows)), &mut ways),
+            _ => None,
         };
         // The input in the forms that the kernels below read.
         let mut wanted = vec![];
@@ -207,6 +212,17 @@ impl Builder<'_> {
             each: shape.dims()[1],
             order,
         });
+        if let Some((key, ways)) = many {
+            let planes = self.tape.matrices[first].planes[0].iter();
+            let bytes = planes.map(|plane| self.tape.slots[plane.0].bytes).sum();
+            let call = |way: Way| {
+                let (input, by) = ((input, k, between), (choice, way));
+                let calls = self.gemm_calls(&group, [Some(first), second], input, form, by, None);
+                (way.size(), calls.into_iter().next().expect("a call for each part"))
+            };
+            let ways = ways.into_iter().map(call).collect();
+            self.tape.tunables.push(Tunable { key, rows: self.most_rows(node.rows), bytes, ways });
+        }
         for (most, way) in ways {
             let calls = match way {
                 // Tiles that are not to be trusted: rows go through the kernels for few.

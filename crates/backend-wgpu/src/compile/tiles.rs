@@ -8,6 +8,7 @@ use crate::{
     pack::halves,
     shader::Shader,
     tape::{Call, Dim, Slot, Word},
+    tune,
 };
 use nibble_graph::Value;
 
@@ -15,6 +16,36 @@ impl Builder<'_> {
     /// Whether the kernels of a group for many rows are not known to be wrong.
     pub(super) fn multiplies(&self, group: &Group, form: &Form, choice: Choice, way: Way) -> bool {
         links(group).iter().all(|links| !self.is_wrong(&shader(form, links, choice, way)))
+    }
+
+    /// Takes the fastest right way for the most rows, if it is known; if it is to be found out, its key and the ways to try, the
+    /// usual one first. `first` is the matrix, `rows` the most rows.
+    pub(super) fn many(
+        &self,
+        group: &Group,
+        form: &Form,
+        (first, rows): (usize, usize),
+        ways: &mut [(usize, Way)],
+    ) -> Option<(String, Vec<Way>)> {
+        let (_, usual) = ways.last_mut()?;
+        let matrix = &self.tape.matrices[first];
+        let gated = if group.gate.is_some() { " gated" } else { "" };
+        let (n, k) = (matrix.parts[0].len(), matrix.row_len);
+        let rows = rows.next_power_of_two();
+        let key = format!("{} {} by {rows} rows, {n}x{k}{gated}", form.describe(), tune::MANY);
+        let others = match *usual {
+            Way::Matrices(_) => self.other_tiles().into_iter().map(Way::Matrices).collect(),
+            Way::Registers(height) => vec![Way::Registers(height / 2)],
+            Way::Rows => return None,
+        };
+        let is_right = |way: &Way| way != usual && self.multiplies(group, form, Choice::All, *way);
+        let others: Vec<Way> = others.into_iter().filter(is_right).collect();
+        if let Some(size) = self.options.tuned.get(&key) {
+            *usual = others.into_iter().find(|way| way.size() == *size).unwrap_or(*usual);
+            return None;
+        }
+        let all = [*usual].into_iter().chain(others).collect::<Vec<_>>();
+        (self.options.tune && all.len() > 1 && !self.tape.tunes(&key)).then_some((key, all))
     }
 
     /// Products of many rows: tile by tile, a gate in two calls with room `between` them.
@@ -48,11 +79,7 @@ impl Builder<'_> {
         for (index, ends) in jobs {
             let links: Vec<Vec<Link>> = ends.iter().map(|e| e.0.clone()).collect();
             let shader = shader(form, &links, choice, way);
-            let [height, width] = match way {
-                Way::Matrices(tiles) => tiles.size(),
-                Way::Registers(height) => [height, gemm::REGISTER_TILE],
-                Way::Rows => unreachable!("tiles are asked for"),
-            };
+            let [height, width] = way.size();
             let matrix = &self.tape.matrices[index];
             for (part, range) in matrix.parts.iter().enumerate() {
                 let mut slots = match way {

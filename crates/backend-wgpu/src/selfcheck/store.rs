@@ -1,6 +1,6 @@
 //! What is known of a device's kernels, kept on disk for the next start.
 
-use crate::tune::Way;
+use crate::tune::{MANY, Way};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -88,12 +88,10 @@ impl Store {
             return vec![];
         }
         let mut all = vec![("tried kernels", format!("{right} right, {wrong} wrong and left out"))];
-        all.extend(
-            self.file
-                .tuned
-                .iter()
-                .map(|(key, [per_sub, ahead])| ("tuned", format!("{key}: {per_sub} at once, {ahead} ahead"))),
-        );
+        all.extend(self.file.tuned.iter().map(|(key, [a, b])| match key.contains(MANY) {
+            true => ("tuned", format!("{key}: tiles of {a} rows by {b} results")),
+            false => ("tuned", format!("{key}: {a} at once, {b} ahead")),
+        }));
         all
     }
 
