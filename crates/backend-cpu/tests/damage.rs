@@ -3,8 +3,8 @@
 mod common;
 
 use common::{cpu, open};
-use nibble_backend::{Activations, Backend, KvType};
-use nibble_testkit::{TempDir, damage, tiny};
+use nibble_backend::{Activations, Backend, KvType, Limits};
+use nibble_testkit::{TempDir, damage, ops, tiny};
 
 #[test]
 fn damage_in_any_weight_shows_in_the_logits_and_harms_nobody_else() {
@@ -27,5 +27,15 @@ fn damage_in_any_weight_shows_in_the_logits_and_harms_nobody_else() {
                 assert!(!damage::harms(plan()), "{}, {kv}: another sequence is damaged", tiny.name);
             }
         }
+    }
+}
+
+#[test]
+fn a_sink_that_is_no_number_shows_in_its_head_alone() {
+    let cpu = cpu(2);
+    for (kv, activations) in [(KvType::F16, Activations::Auto), (KvType::Q8_0, Activations::F32)] {
+        let limits = Limits { kv, activations, check_finite: false, ..ops::limits(64) };
+        let mut plan = cpu.compile(&damage::sink(), &limits).unwrap();
+        assert!(damage::sink_shows(&mut *plan), "{kv}");
     }
 }

@@ -1,11 +1,14 @@
 //! Models with one number that is NaN or infinite: whatever weight it is in, logits must show it.
 
 use crate::{
+    ops,
     runner::{Runner, limits},
     tiny::{self, Tiny, VOCAB},
 };
 use nibble_backend::{Activations, KvType, Limits, Plan};
-use nibble_quant::codec;
+use nibble_graph::{Attention, Graph, KvLayer, Weight};
+use nibble_quant::{Encoded, codec};
+use nibble_tensor::Shape;
 
 /// Tokens of a prompt that is one step: enough for kernels of many rows.
 const PROMPT: usize = 40;
@@ -53,6 +56,32 @@ pub fn harms(plan: Box<dyn Plan>) -> bool {
     runner.start(clean.len());
     rows.extend(runner.feed(&clean, 1));
     rows.iter().flatten().any(|x| !x.is_finite())
+}
+
+/// Attention whose second head has a sink that is no number.
+///
+/// # Panics
+/// If it breaks a rule of the graph.
+pub fn sink() -> Graph {
+    let mut g = Graph::default();
+    let [q, k, v] =
+        [("q", 64), ("k", 32), ("v", 32)].map(|(name, width)| ops::rows(&mut g, name, width).expect("rows"));
+    let cache = g.add_cache(KvLayer { kv_heads: 1, key_dim: 32, value_dim: 32 });
+    let bytes: Vec<u8> = [0.5, f32::NAN].iter().flat_map(|x: &f32| x.to_le_bytes()).collect();
+    let sinks = Encoded::new("sinks", Shape::from([2]), codec("f32"), bytes.into()).expect("two numbers");
+    let attention = Attention { cache, heads: 2, scale: 0.2, window: None, soft_cap: None };
+    let y =
+        g.attention_with_sinks([q, k, v], Some(Weight::new("sinks", sinks)), attention).expect("attention");
+    g.output(y);
+    g
+}
+
+/// Whether all rows of [`sink`] show it in the second head, and there alone: rows alone, and many together.
+pub fn sink_shows(plan: &mut dyn Plan) -> bool {
+    let graph = sink();
+    let runs = [([1, 1], 2), ([PROMPT, 1], 1)];
+    let mut rows = runs.into_iter().flat_map(|(counts, steps)| ops::run_plan(plan, &graph, counts, steps));
+    rows.all(|row| row[..32].iter().all(|x| x.is_finite()) && row[32..].iter().all(|x| x.is_nan()))
 }
 
 /// The kinds of steps of a plan of a damaged model whose logits are all finite.

@@ -107,7 +107,7 @@ pub fn attend(a: &Attention, bank: &Bank, how: Runs, sinks: bool) -> Shader {
     if how == Runs::Apart {
         s.write("stats", "vec2<f32>");
     } else if sinks {
-        s.read("sinks", "f32");
+        declare_sinks(&mut s);
     }
     s.words("u32", &["runs"]);
     s.item(RUN_OF);
@@ -189,12 +189,24 @@ let seen = position >= begin && position < end;\n"
     s.build(&body)
 }
 
+/// Declares the sinks.
+fn declare_sinks(s: &mut Source) {
+    s.read("sinks", "f32");
+    s.item(chain::NO_NUMBER);
+    s.item(
+        "fn sink_of(head: u32, most: f32) -> f32 {
+let sink = sinks[head];
+return select(exp(clamp(sink - most, -80.0, 80.0)), sink, no_number(sink));
+}",
+    );
+}
+
 /// What a sink adds to a total of weights relative to the score `most`; nothing without sinks.
 pub fn sink(sinks: bool, head: &str, most: &str) -> String {
     if !sinks {
         return String::new();
     }
-    format!(" + exp(clamp(sinks[{head}] - {most}, -80.0, 80.0))")
+    format!(" + sink_of({head}, {most})")
 }
 
 /// The type of so many words.

@@ -5,7 +5,7 @@
 //! come from the workgroup itself; that of the last run writes them into the bank. Few runs are joined by the workgroup that is done
 //! last, in an order that does not depend on which that is; many by [`super::join`].
 
-use super::{AT_ONCE, Heads, RUN_OF, RUNS, begin, component, sink, words};
+use super::{AT_ONCE, Heads, RUN_OF, RUNS, begin, component, declare_sinks, sink, words};
 use crate::{
     kernels::{
         chain,
@@ -145,7 +145,7 @@ pub fn attend(k: &Alone<'_>) -> Shader {
             s.write("y", "vec4<f32>");
         }
         if k.sinks {
-            s.read("sinks", "f32");
+            declare_sinks(&mut s);
         }
     } else {
         s.write("sums", "vec4<f32>");

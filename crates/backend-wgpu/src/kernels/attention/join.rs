@@ -1,6 +1,6 @@
 //! What the runs of a sequence yield, joined.
 
-use super::{MERGE, RUN_OF, RUNS, begin, sink};
+use super::{MERGE, RUN_OF, RUNS, begin, declare_sinks, sink};
 use crate::{
     kernels::{
         kv::{Bank, PAGE},
@@ -30,7 +30,7 @@ pub fn join(a: &Attention, bank: &Bank, codes: bool, in_turn: bool, sinks: bool)
         s.write("y", if bank.rotates() { "f32" } else { ty });
     }
     if sinks {
-        s.read("sinks", "f32");
+        declare_sinks(&mut s);
     }
     let result = format!("sum / (total{})", sink(sinks, "group.x", "most"));
     s.words("u32", &["runs"]);

@@ -7,7 +7,7 @@
 //!
 //! Rows of several sequences in one tile are worked on one sequence after the other.
 
-use super::sink;
+use super::{declare_sinks, sink};
 use crate::{
     kernels::{
         chain,
@@ -91,7 +91,7 @@ pub fn attend(a: &Attention, bank: &Bank, tiles: &Tiles, sinks: bool) -> Shader 
     s.read("values", "vec4<f16>");
     s.write("y", "f32");
     if sinks {
-        s.read("sinks", "f32");
+        declare_sinks(&mut s);
     }
     let (unit, element) = if z.vectors { (4, "vec4<f16>") } else { (1, "f16") };
     s.shared("kt", element, block * key.max(value) / unit);
