@@ -6,10 +6,14 @@
 //! each code, placed so that the wanted ones come to lie where the code has them. Eight bits are read as they are.
 
 use super::bytes::{Bytes, empty, select};
+use super::one::{
+    self, PAIRS, PLANES as TWO_BITS, Packed, Pairs, Picks, Sums, cut, cuts, fold, gather, picks,
+};
 use super::vbmi::multishift;
 use super::*;
 use crate::kernels::activations::COARSE_ORDER;
 use crate::kernels::format::Format;
+use crate::kernels::matmul::Quad;
 
 /// Codes of `BITS` bits in groups of `GROUP`, in whose heads two numbers lie; with `ZERO`, the second is taken from the
 /// code rather than added to the product.
@@ -253,14 +257,121 @@ fn load_pair<
     pair
 }
 
+/// Codes of two or three bits with one row of activations: [`Grouped`], with `BRAIN` under heads of bf16.
+struct Few<const BITS: usize, const GROUP: usize, const ZERO: bool, const BRAIN: bool>;
+
+/// Part `k` of 64 bits of vector `4 * n + v` holds numbers `v`, `4 + v`, `8 + v`, ... of this group of the chunk.
+const fn group_of(n: usize, k: usize) -> usize {
+    4 * n + [0, 2, 1, 3][k]
+}
+
+/// The plane of two bits of four groups, or, with `skip`, of one bit, which is half as long: it is there twice then.
+const fn four_planes(bits: usize, group: usize, n: usize, skip: usize) -> Bytes {
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        let at = planes_at(bits, group, group_of(n, i / 8 % 4)) - n * second_heads(bits, group);
+        table[i] = (at + skip + i % (if skip > 0 { 4 } else { 8 })) as u8;
+        i += 1;
+    }
+    Bytes(table)
+}
+
+/// Eight bits from every fourth bit on.
+static FOURS: Bytes = {
+    let mut table = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        table[i] = (4 * (i % 8)) as u8;
+        i += 1;
+    }
+    Bytes(table)
+};
+
+/// Bit `v` of each byte, as the bit above two.
+static ABOVE_TWO: [Bytes; 4] = [above_two(0), above_two(1), above_two(2), above_two(3)];
+
+const fn above_two(from: usize) -> Bytes {
+    let mut table = cuts(1, [from; 8]).0;
+    let mut i = 0;
+    while i < 64 {
+        // The row of a matrix that makes bit 2 instead of bit 0.
+        (table[i + 5], table[i + 7]) = (table[i + 7], 0);
+        i += 8;
+    }
+    Bytes(table)
+}
+
+impl<const BITS: usize, const GROUP: usize, const ZERO: bool, const BRAIN: bool> Packed
+    for Few<BITS, GROUP, ZERO, BRAIN>
+{
+    const BYTES: usize = chunk_bytes(BITS, GROUP);
+    const READ: usize = chunk_bytes(BITS, GROUP);
+    const OFFSET: bool = true;
+    const BIAS: i32 = middle(BITS, ZERO);
+    const PICKS: &'static Picks = &{
+        let mut numbers = [[0; 32]; 8];
+        let mut i = 0;
+        while i < 256 {
+            let (n, v, k, j) = (i / 128, i / 32 % 4, i / 8 % 4, i % 8);
+            numbers[i / 32][i % 32] = 32 * group_of(n, k) + 4 * j + v;
+            i += 1;
+        }
+        picks(numbers)
+    };
+    const GROUPS: [usize; 8] = COARSE_ORDER;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
+    unsafe fn sums(rows: &Pairs<'_>, x: &[Quad]) -> [Sums; PAIRS] {
+        let two = const { &[four_planes(BITS, GROUP, 0, 0), four_planes(BITS, GROUP, 1, 0)] };
+        let one = const { &[four_planes(BITS, GROUP, 0, 8), four_planes(BITS, GROUP, 1, 8)] };
+        let mut dots = [[_mm512_setzero_si512(); PAIRS]; 2];
+        for (n, dots) in dots.iter_mut().enumerate() {
+            let (mut twos, mut ones) = ([_mm512_setzero_si512(); PAIRS], [_mm512_setzero_si512(); PAIRS]);
+            for (p, [a, b]) in rows.iter().enumerate() {
+                let at = n * const { second_heads(BITS, GROUP) };
+                let (a, b) = (load(a, at), load(b, at));
+                twos[p] = gather(a, b, &two[n]);
+                if BITS == 3 {
+                    ones[p] = multishift(FOURS.get(), gather(a, b, &one[n]));
+                }
+            }
+            for v in 0..4 {
+                for p in 0..PAIRS {
+                    let mut codes = cut(twos[p], &TWO_BITS[v]);
+                    if BITS == 3 {
+                        codes = _mm512_or_si512(codes, cut(ones[p], &ABOVE_TWO[v]));
+                    }
+                    dots[p] = _mm512_dpbusd_epi32(dots[p], codes, one::codes(x, 4 * n + v));
+                }
+                *dots = one::in_step(*dots);
+            }
+        }
+        let mut sums = [Sums::ZERO; PAIRS];
+        for (p, [a, b]) in rows.iter().enumerate() {
+            let [scale, offset] = scales::<BITS, GROUP, ZERO, BRAIN>(a, b);
+            sums[p] = Sums::coarse(fold(dots[0][p], dots[1][p]), scale);
+            sums[p].offset[0] = offset;
+        }
+        sums
+    }
+}
+
 /// The kernels of all groups of one width, family and type of numbers.
 macro_rules! widths {
-    ($bits:literal, $family:literal, $zero:literal, $type:literal, $brain:literal $(, $layout:ident, $raw:ident)?) => {
+    ($bits:literal, $family:literal, $zero:literal, $type:literal, $brain:literal $(, $how:ident $(, $raw:ident)?)?) => {
         [
-            widths!(@ $bits, 32, $family, $zero, $type, $brain $(, $layout, $raw)?),
-            widths!(@ $bits, 64, $family, $zero, $type, $brain $(, $layout, $raw)?),
-            widths!(@ $bits, 128, $family, $zero, $type, $brain $(, $layout, $raw)?),
+            widths!(@ $bits, 32, $family, $zero, $type, $brain $(, $how $(, $raw)?)?),
+            widths!(@ $bits, 64, $family, $zero, $type, $brain $(, $how $(, $raw)?)?),
+            widths!(@ $bits, 128, $family, $zero, $type, $brain $(, $how $(, $raw)?)?),
         ]
+    };
+    (@ $bits:literal, $group:literal, $family:literal, $zero:literal, $type:literal, $brain:literal, FEW) => {
+        with_one!(
+            widths!(@ $bits, $group, $family, $zero, $type, $brain),
+            Few<$bits, $group, $zero, $brain>
+        )
     };
     (@ $bits:literal, $group:literal, $family:literal, $zero:literal, $type:literal, $brain:literal) => {
         blocks_of!(
@@ -296,12 +407,12 @@ static WHOLE: [[Blocks; 3]; 7] = [
 ];
 
 static PLANES: [[Blocks; 3]; 12] = [
-    widths!(2, "affine", false, "f16", false),
-    widths!(2, "affine", false, "bf16", true),
-    widths!(2, "zero", true, "f16", false),
-    widths!(3, "affine", false, "f16", false),
-    widths!(3, "affine", false, "bf16", true),
-    widths!(3, "zero", true, "f16", false),
+    widths!(2, "affine", false, "f16", false, FEW),
+    widths!(2, "affine", false, "bf16", true, FEW),
+    widths!(2, "zero", true, "f16", false, FEW),
+    widths!(3, "affine", false, "f16", false, FEW),
+    widths!(3, "affine", false, "bf16", true, FEW),
+    widths!(3, "zero", true, "f16", false, FEW),
     widths!(5, "affine", false, "f16", false),
     widths!(5, "affine", false, "bf16", true),
     widths!(5, "zero", true, "f16", false),
