@@ -14,12 +14,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-/// What another way than the usual one may cost of what that costs, for the tiles of many rows.
+/// What another way than the usual one may cost of what that costs.
 const CLEAR: f64 = 0.9;
-
-/// The same for few rows, whose kernels are short: what they gain alone, behind others like them, they need not gain between
-/// the calls of a token. On an H200, ways that took a tenth less alone made tokens of 8B 5 to 13 % slower.
-const CLEAR_ALONE: f64 = 0.6;
 
 /// What is known of a device's kernels, and what is done about it.
 pub struct Trust {
@@ -66,7 +62,10 @@ impl Trust {
     pub fn tune(&mut self, device: &Device, tape: &Tape) -> Result<bool, Error> {
         let mut another = false;
         // What every token needs first, then what prompts need, the largest of it before all.
-        let mut order: Vec<&Tunable> = tape.tunables.iter().collect();
+        // Kernels for few rows are short: what one gains alone, behind others like it, it need not gain between the calls of a token. They are
+        // left as they are unless somebody asks.
+        let measured = |tunable: &&Tunable| self.tuning == Tuning::Again || tunable.rows > FEW;
+        let mut order: Vec<&Tunable> = tape.tunables.iter().filter(measured).collect();
         order.sort_by_key(|tunable| {
             let turn = if tunable.rows > FEW { 2 } else { tunable.rows };
             (turn, Reverse(tunable.bytes))
@@ -86,8 +85,7 @@ impl Trust {
             let best = ways.iter().zip(&costs).min_by(|a, b| a.1.total_cmp(b.1));
             let (&best, cost) = best.expect("there are ways");
             // The usual way, the first one, is left for a clear gain only.
-            let at_most = if tunable.rows > FEW { CLEAR } else { CLEAR_ALONE };
-            let clear = ways[0] != 0 || *cost < at_most * costs[0];
+            let clear = ways[0] != 0 || *cost < CLEAR * costs[0];
             let best = if clear { best } else { 0 };
             self.store.note_way(&tunable.key, tunable.ways[best].0);
             another |= best != 0;

@@ -21,12 +21,12 @@ use std::{
 /// Whether kernels are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tuning {
-    /// On hardware, for shapes that no earlier start has measured.
+    /// On hardware, for shapes of many rows that no earlier start has measured.
     #[default]
     Auto,
     /// Never: every kernel runs the way that was best elsewhere.
     Off,
-    /// For all shapes again, and on software too.
+    /// For all shapes again, of few rows too, and on software too. Later starts keep to what was found.
     Again,
 }
 
@@ -94,7 +94,7 @@ const WARM: Duration = Duration::from_millis(100);
 /// How long one reading takes, about.
 const READING: f64 = 1e-3;
 
-/// Readings of a way; the best one counts.
+/// Readings of a way, each beside the first way's; the middle one counts.
 const READINGS: usize = 3;
 
 /// Bytes of matrices after which a measured one comes again, if the model has as many: otherwise it would be found in a cache, where the
@@ -135,19 +135,26 @@ impl Meter for Stopwatch {
             ready[0].run(device, 8, &mut next)?;
         }
         self.warm = true;
-        let mut best = vec![f64::INFINITY; ready.len()];
-        for reading in 0..=READINGS {
-            for (ready, best) in ready.iter_mut().zip(&mut best) {
-                let seconds = ready.run(device, ready.repeats, &mut next)? / ready.repeats as f64;
-                if reading == 0 {
-                    // The first one only says how often is enough.
-                    ready.repeats = (READING / seconds.max(1e-6)).clamp(1.0, 64.0) as usize;
-                } else {
-                    *best = best.min(seconds);
-                }
-            }
+        let seconds = |ready: &Ready, next: &mut usize| -> Result<f64, Error> {
+            Ok(ready.run(device, ready.repeats, next)? / ready.repeats as f64)
+        };
+        for ready in &mut ready {
+            ready.repeats = (READING / seconds(ready, &mut next)?.max(1e-6)).clamp(1.0, 64.0) as usize;
         }
-        Ok(Some(best))
+        let (usual, others) = ready.split_first().expect("there are ways");
+        let mut costs = vec![1.0];
+        for other in others {
+            let mut readings = [0.0; READINGS];
+            for reading in &mut readings {
+                // A device that has been idle, as it is while kernels are compiled, becomes faster meanwhile: only neighbours are compared.
+                let before = seconds(usual, &mut next)?;
+                let between = seconds(other, &mut next)?;
+                *reading = 2.0 * between / (before + seconds(usual, &mut next)?);
+            }
+            readings.sort_by(f64::total_cmp);
+            costs.push(readings[READINGS / 2]);
+        }
+        Ok(Some(costs))
     }
 }
 

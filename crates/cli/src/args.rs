@@ -52,8 +52,8 @@ pub struct DeviceArgs {
     /// How work is handed to the GPU, as `nibble bench --gpu-modes` lists the ways [default: the fastest]
     #[arg(long, value_name = "NAME")]
     pub gpu_mode: Option<String>,
-    /// Whether the GPU's kernels are measured to find their fastest way, at most a second a start: auto (what is not
-    /// known yet, on real GPUs), off, or again (all of them anew)
+    /// Whether the GPU's kernels are measured to find their fastest way, about two seconds a start: auto (for prompts, what
+    /// is not known yet, on real GPUs), off, or again (all of them anew, those of single tokens too)
     #[arg(long, env = "NIBBLE_GPU_TUNE", default_value = "auto", value_name = "WHEN", value_parser = tuning)]
     pub gpu_tune: Tuning,
     /// CPU threads [default: all cores]
