@@ -1,14 +1,15 @@
 //! Models with one number that is NaN or infinite: whatever weight it is in, logits must show it.
 
 use crate::{
-    ops,
+    TempDir, ops,
     runner::{Runner, limits},
     tiny::{self, Tiny, VOCAB},
 };
-use nibble_backend::{Activations, KvType, Limits, Plan};
+use nibble_backend::{Activations, Backend, KvType, Limits, Plan};
 use nibble_graph::{Attention, Graph, KvLayer, Weight};
 use nibble_quant::{Encoded, codec};
 use nibble_tensor::Shape;
+use std::path::Path;
 
 /// Tokens of a prompt that is one step: enough for kernels of many rows.
 const PROMPT: usize = 40;
@@ -16,14 +17,52 @@ const PROMPT: usize = 40;
 /// Tokens after it, one a step: with two experts of eight a token, each expert is taken.
 const ALONE: usize = 16;
 
+/// Damages every kind of weight of the tiny models in turn; `graph` reads a file.
+///
+/// # Panics
+/// If the logits of a device do not show it, or those of another sequence do.
+pub fn shows_in_logits(device: &dyn Backend, graph: impl Fn(&Path) -> Graph) {
+    let dir = TempDir::new("damage");
+    let settings = [
+        (Activations::Auto, KvType::F16, "q8_0"),
+        (Activations::F32, KvType::Q4_0, "f32"),
+        (Activations::Auto, KvType::F16, "f32"),
+        (Activations::Auto, KvType::Q8_0, "q8_0"),
+    ];
+    for (tiny, (activations, kv, encoding)) in tiny::all().into_iter().zip(settings) {
+        for (name, file) in files(&tiny, encoding) {
+            let path = dir.file("model.gguf");
+            std::fs::write(&path, file).expect("a file is written");
+            let plan = || device.compile(&graph(&path), &limits_of(activations, kv)).expect("a plan");
+            let lost = unnoticed(plan());
+            assert!(lost.is_empty(), "{}, `{name}`, {kv}: not seen in steps of {lost:?}", tiny.name);
+            if name == "token_embd.weight" {
+                assert!(!harms(plan()), "{}, {kv}: another sequence is damaged", tiny.name);
+            }
+        }
+    }
+}
+
+/// Damages the sink of one head.
+///
+/// # Panics
+/// If a device's results do not show it in that head, or show it in another.
+pub fn shows_in_its_head(device: &dyn Backend) {
+    for (kv, activations) in [(KvType::F16, Activations::Auto), (KvType::Q8_0, Activations::F32)] {
+        let limits = Limits { kv, activations, check_finite: false, ..ops::limits(64) };
+        let mut plan = device.compile(&sink(), &limits).expect("a plan");
+        assert!(sink_shows(&mut *plan), "{kv}");
+    }
+}
+
 /// What a damaged model runs with.
-pub fn limits_of(activations: Activations, kv: KvType) -> Limits {
+fn limits_of(activations: Activations, kv: KvType) -> Limits {
     Limits { activations, check_finite: false, ..limits(PROMPT, PROMPT + ALONE, kv) }
 }
 
 /// The weights that one of the last two layers of a model has, and those beside the layers, each as a file with one
 /// number damaged: NaN in `f32`, else an infinite scale of a block.
-pub fn files(tiny: &Tiny, encoding: &str) -> Vec<(String, Vec<u8>)> {
+fn files(tiny: &Tiny, encoding: &str) -> Vec<(String, Vec<u8>)> {
     let layers = tiny.weights().filter_map(|(name, _)| name.split('.').nth(1)?.parse::<usize>().ok()).max();
     let last = layers.map_or(0, |layer| layer.saturating_sub(1));
     let early = |name: &str| {
@@ -45,7 +84,7 @@ pub fn files(tiny: &Tiny, encoding: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Whether what the tokens of a damaged table leave behind reaches others: a prompt without them, in the same pages.
-pub fn harms(plan: Box<dyn Plan>) -> bool {
+fn harms(plan: Box<dyn Plan>) -> bool {
     let mut runner = Runner::new(plan, VOCAB);
     let prompt = tiny::prompt(1, PROMPT);
     runner.start(PROMPT);
@@ -59,10 +98,7 @@ pub fn harms(plan: Box<dyn Plan>) -> bool {
 }
 
 /// Attention whose second head has a sink that is no number.
-///
-/// # Panics
-/// If it breaks a rule of the graph.
-pub fn sink() -> Graph {
+fn sink() -> Graph {
     let mut g = Graph::default();
     let [q, k, v] =
         [("q", 64), ("k", 32), ("v", 32)].map(|(name, width)| ops::rows(&mut g, name, width).expect("rows"));
@@ -77,7 +113,7 @@ pub fn sink() -> Graph {
 }
 
 /// Whether all rows of [`sink`] show it in the second head, and there alone: rows alone, and many together.
-pub fn sink_shows(plan: &mut dyn Plan) -> bool {
+fn sink_shows(plan: &mut dyn Plan) -> bool {
     let graph = sink();
     let runs = [([1, 1], 2), ([PROMPT, 1], 1)];
     let mut rows = runs.into_iter().flat_map(|(counts, steps)| ops::run_plan(plan, &graph, counts, steps));
@@ -85,7 +121,7 @@ pub fn sink_shows(plan: &mut dyn Plan) -> bool {
 }
 
 /// The kinds of steps of a plan of a damaged model whose logits are all finite.
-pub fn unnoticed(plan: Box<dyn Plan>) -> Vec<&'static str> {
+fn unnoticed(plan: Box<dyn Plan>) -> Vec<&'static str> {
     let mut runner = Runner::new(plan, VOCAB);
     let spoilt = |rows: &[Vec<f32>]| rows.iter().flatten().any(|x| !x.is_finite());
     let tokens = tiny::prompt(1, PROMPT + ALONE);

@@ -5,8 +5,9 @@
 //! nothing is added across, and what it takes to unpack and transpose is shared by all rows of activations. These are laid
 //! out to match once for all rows of weights.
 
+use super::one::sides;
 use super::rows::last_chunk;
-use super::tile::shift;
+use super::tile::{in_lanes, shift};
 use super::{Pair, high4, low4, store_floats};
 use crate::kernels::activations::{CHUNK, Row, chunks};
 use crate::kernels::format::Format;
@@ -90,13 +91,7 @@ fn lay_out<F: Format>(row: &Row<'_>, q: usize, to: &mut [Quad]) {
         put(_mm256_unpackhi_epi64(b, d), &mut to[4 * i + 3]);
     }
     for part in 0..parts::<F>() {
-        let (scale, bias, sum) = if F::FINE {
-            let fine = &row.fine[q];
-            (&fine.scale[part], &fine.bias[part], &fine.sum[part])
-        } else {
-            let coarse = &row.coarse[q];
-            (&coarse.scale, &coarse.bias, &coarse.sum)
-        };
+        let (scale, bias, sum) = sides(row, F::FINE, q, part);
         let side = &mut to[VECTORS + 3 * part..];
         // SAFETY: the references cover the 32 bytes read of each, and `loadu` asks for no alignment.
         unsafe {
@@ -197,7 +192,7 @@ pub fn turned<F: Format>(pair: Pair) -> Pair {
     } else {
         (low, high)
     };
-    Pair { low: transposed(first), high: transposed(last), ..pair }
+    Pair { low: in_lanes(first), high: in_lanes(last), ..pair }
 }
 
 /// The same of nibbles whose [layout](super::tile::HALVES) keeps both halves of a group together: these are transposed once.
@@ -208,7 +203,7 @@ pub fn turned_halves(
     codes: impl Fn(__m512i) -> __m512i,
     [scale, offset]: [__m512; 2],
 ) -> Pair {
-    let packed = transposed([raw(0), raw(1), raw(2), raw(3)]);
+    let packed = in_lanes([raw(0), raw(1), raw(2), raw(3)]);
     let (mut low, mut high) = (low4(packed), high4(packed));
     for i in 0..4 {
         (low[i], high[i]) = (codes(low[i]), codes(high[i]));
@@ -276,20 +271,6 @@ fn add<F: Format, const N: usize>(pairs: &[Pair; PAIRS], x: &[Quad], sums: &mut 
 fn twice(x: &Quad) -> __m512i {
     // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
     _mm512_broadcast_i64x4(unsafe { _mm256_loadu_si256(x.0.as_ptr().cast()) })
-}
-
-/// Vectors of numbers 0, 1, 2, 3 of each lane of 128 bits of four vectors.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn transposed(z: [__m512i; 4]) -> [__m512i; 4] {
-    let (a, b) = (_mm512_unpacklo_epi32(z[0], z[1]), _mm512_unpackhi_epi32(z[0], z[1]));
-    let (c, d) = (_mm512_unpacklo_epi32(z[2], z[3]), _mm512_unpackhi_epi32(z[2], z[3]));
-    [
-        _mm512_unpacklo_epi64(a, c),
-        _mm512_unpackhi_epi64(a, c),
-        _mm512_unpacklo_epi64(b, d),
-        _mm512_unpackhi_epi64(b, d),
-    ]
 }
 
 /// The fixed tree over the lanes of the contract of four pairs of rows: the first rows of all pairs, then their second rows.

@@ -203,13 +203,7 @@ fn lay_out<F: Packed>(row: &Row<'_>, to: &mut [Quad]) {
         // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
         let order = unsafe { _mm256_loadu_si256(order.as_ptr().cast()) };
         for part in 0..parts {
-            let (scale, bias, sum) = if F::FINE {
-                let fine = &row.fine[q];
-                (&fine.scale[part], &fine.bias[part], &fine.sum[part])
-            } else {
-                let coarse = &row.coarse[q];
-                (&coarse.scale, &coarse.bias, &coarse.sum)
-            };
+            let (scale, bias, sum) = self::sides(row, F::FINE, q, part);
             // SAFETY: the references cover the 32 bytes read of each, and `loadu` asks for no alignment.
             let numbers = unsafe {
                 let bias = _mm256_srai_epi32::<7>(_mm256_loadu_si256(bias.as_ptr().cast()));
@@ -231,6 +225,23 @@ fn lay_out<F: Packed>(row: &Row<'_>, to: &mut [Quad]) {
 fn put(to: &mut Quad, from: __m256i) {
     // SAFETY: the reference covers the 32 bytes written, and `storeu` asks for no alignment.
     unsafe { _mm256_storeu_si256(to.0.as_mut_ptr().cast(), from) }
+}
+
+/// Scales, biases and sums of a chunk of activations: of its groups of 32, or, `fine`, of part `part` of those of 16.
+#[inline(always)]
+pub fn sides<'a>(
+    row: &Row<'a>,
+    fine: bool,
+    q: usize,
+    part: usize,
+) -> (&'a [f32; 8], &'a [i32; 8], &'a [f32; 8]) {
+    if fine {
+        let fine = &row.fine[q];
+        (&fine.scale[part], &fine.bias[part], &fine.sum[part])
+    } else {
+        let coarse = &row.coarse[q];
+        (&coarse.scale, &coarse.bias, &coarse.sum)
+    }
 }
 
 /// Where a group lies in an order.

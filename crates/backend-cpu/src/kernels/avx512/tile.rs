@@ -226,21 +226,25 @@ fn store_scales<F: Format>(
     }
 }
 
+/// Vectors of integers 0, 1, 2, 3 of each lane of 128 bits of four vectors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub fn in_lanes(z: [__m512i; 4]) -> [__m512i; 4] {
+    let (a, b) = (_mm512_unpacklo_epi32(z[0], z[1]), _mm512_unpackhi_epi32(z[0], z[1]));
+    let (c, d) = (_mm512_unpacklo_epi32(z[2], z[3]), _mm512_unpackhi_epi32(z[2], z[3]));
+    [
+        _mm512_unpacklo_epi64(a, c),
+        _mm512_unpackhi_epi64(a, c),
+        _mm512_unpacklo_epi64(b, d),
+        _mm512_unpackhi_epi64(b, d),
+    ]
+}
+
 /// Eight vectors, each with the integers 0 to 7 of two rows `a` and `b`, to vectors of integer 0, 1, ... of sixteen rows:
 /// four `a`, their `b`, the other four `a`, their `b`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub fn transpose(z: [__m512i; 8]) -> [__m512i; 8] {
-    let in_lanes = |z: [__m512i; 4]| {
-        let (a, b) = (_mm512_unpacklo_epi32(z[0], z[1]), _mm512_unpackhi_epi32(z[0], z[1]));
-        let (c, d) = (_mm512_unpacklo_epi32(z[2], z[3]), _mm512_unpackhi_epi32(z[2], z[3]));
-        [
-            _mm512_unpacklo_epi64(a, c),
-            _mm512_unpackhi_epi64(a, c),
-            _mm512_unpacklo_epi64(b, d),
-            _mm512_unpackhi_epi64(b, d),
-        ]
-    };
     let (s, t) = (in_lanes([z[0], z[1], z[2], z[3]]), in_lanes([z[4], z[5], z[6], z[7]]));
     [
         _mm512_shuffle_i32x4::<0b10_00_10_00>(s[0], t[0]),
