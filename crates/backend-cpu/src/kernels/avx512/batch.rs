@@ -5,7 +5,7 @@
 //! nothing is added across, and what it takes to unpack and transpose is shared by all rows of activations. These are laid
 //! out to match once for all rows of weights.
 
-use super::one::sides;
+use super::one::{put, sides};
 use super::rows::last_chunk;
 use super::tile::{in_lanes, shift};
 use super::{Pair, high4, low4, store_floats};
@@ -85,29 +85,22 @@ fn lay_out<F: Format>(row: &Row<'_>, q: usize, to: &mut [Quad]) {
         };
         let (a, b) = (_mm256_unpacklo_epi32(z[0], z[1]), _mm256_unpackhi_epi32(z[0], z[1]));
         let (c, d) = (_mm256_unpacklo_epi32(z[2], z[3]), _mm256_unpackhi_epi32(z[2], z[3]));
-        put(_mm256_unpacklo_epi64(a, c), &mut to[4 * i]);
-        put(_mm256_unpackhi_epi64(a, c), &mut to[4 * i + 1]);
-        put(_mm256_unpacklo_epi64(b, d), &mut to[4 * i + 2]);
-        put(_mm256_unpackhi_epi64(b, d), &mut to[4 * i + 3]);
+        put(&mut to[4 * i], _mm256_unpacklo_epi64(a, c));
+        put(&mut to[4 * i + 1], _mm256_unpackhi_epi64(a, c));
+        put(&mut to[4 * i + 2], _mm256_unpacklo_epi64(b, d));
+        put(&mut to[4 * i + 3], _mm256_unpackhi_epi64(b, d));
     }
     for part in 0..parts::<F>() {
         let (scale, bias, sum) = sides(row, F::FINE, q, part);
         let side = &mut to[VECTORS + 3 * part..];
         // SAFETY: the references cover the 32 bytes read of each, and `loadu` asks for no alignment.
         unsafe {
-            put(_mm256_loadu_si256(scale.as_ptr().cast()), &mut side[0]);
+            put(&mut side[0], _mm256_loadu_si256(scale.as_ptr().cast()));
             let bias = _mm256_loadu_si256(bias.as_ptr().cast());
-            put(_mm256_srav_epi32(bias, _mm256_set1_epi32(shift::<F>())), &mut side[1]);
-            put(_mm256_loadu_si256(sum.as_ptr().cast()), &mut side[2]);
+            put(&mut side[1], _mm256_srav_epi32(bias, _mm256_set1_epi32(shift::<F>())));
+            put(&mut side[2], _mm256_loadu_si256(sum.as_ptr().cast()));
         }
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn put(from: __m256i, to: &mut Quad) {
-    // SAFETY: the reference covers the 32 bytes written, and `storeu` asks for no alignment.
-    unsafe { _mm256_storeu_si256(to.0.as_mut_ptr().cast(), from) }
 }
 
 /// Multiplies all rows of weights with the `count` rows of activations from `t` on, which `x` holds.

@@ -220,9 +220,10 @@ fn lay_out<F: Packed>(row: &Row<'_>, to: &mut [Quad]) {
     }
 }
 
+/// Stores half a vector of activations.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn put(to: &mut Quad, from: __m256i) {
+pub fn put(to: &mut Quad, from: __m256i) {
     // SAFETY: the reference covers the 32 bytes written, and `storeu` asks for no alignment.
     unsafe { _mm256_storeu_si256(to.0.as_mut_ptr().cast(), from) }
 }
