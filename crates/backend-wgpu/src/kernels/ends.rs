@@ -1,4 +1,4 @@
-//! What products end with: where their results go, what follows each, and rounding for the products behind.
+//! What products end with: sums over lanes, where results go, what follows each, and rounding for the products behind.
 
 use super::{
     chain::{Chain, Link},
@@ -13,6 +13,35 @@ pub enum Round {
     Plain,
     /// Times the weight of a norm, with sums of squares beside them: for [`super::gemv::Gemv::norm`].
     ForNorm,
+}
+
+/// Sums over the lanes of a subgroup: sum `e` of `sums` ends as `{to}0` of lane `e`, or as `{to}1` and so on of the lanes from the start if
+/// there are more of them than the `lanes` that a subgroup has at least. Two lanes exchange halves of what they hold, so all
+/// sums together take hardly more steps than one. Whatever their number, each is added in the same order.
+pub fn collect(to: &str, mut sums: Vec<String>, lanes: usize) -> String {
+    let mut text = String::new();
+    for level in 0..lanes.ilog2() {
+        let by = 1 << level;
+        let other = |x: &str| format!("subgroupShuffleXor({x}, {by}u)");
+        text += &format!("let {to}odd{level} = (lane & {by}u) != 0u;\n");
+        let halve = |(i, pair): (usize, &[String])| {
+            let name = format!("{to}{level}_{i}");
+            let [keep, give] = match pair {
+                [a, b] => [[a, b], [b, a]].map(|[a, b]| format!("select({a}, {b}, {to}odd{level})")),
+                _ => [pair[0].clone(), pair[0].clone()],
+            };
+            text += &format!("let {name} = {keep} + {};\n", other(&give));
+            name
+        };
+        sums = sums.chunks(2).enumerate().map(halve).collect();
+    }
+    for (k, sum) in sums.iter().enumerate() {
+        text += &format!(
+            "var {to}{k} = {sum};
+for (var by = {lanes}u; by < lanes; by *= 2u) {{ {to}{k} += subgroupShuffleXor({to}{k}, by); }}\n"
+        );
+    }
+    text
 }
 
 /// Declares what rounding needs of `tile` rows of a workgroup, with `per_group` results each.

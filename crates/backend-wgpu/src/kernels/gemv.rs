@@ -8,7 +8,7 @@
 
 use super::{
     chain::Link,
-    ends::{self, Round, outputs, outputs_early, rounded},
+    ends::{self, Round, collect, outputs, outputs_early, rounded},
     route::choose,
     weights::Weights,
 };
@@ -179,29 +179,29 @@ for (var at = group.x * {per_group}u + sub * {per_sub}u; at < stop; at += subs *
         }
     }
     body += &main_loop(g, tile, &matrices);
-    for t in 0..tile {
-        if let Some(eps) = g.norm {
-            body += &format!("let n{t} = inverseSqrt(subgroupAdd(q{t}) / f32(p.k) + f32({eps:?}));\n");
-        }
-        let norm = if g.norm.is_some() { format!(" * n{t}") } else { String::new() };
-        for r in 0..per_sub {
-            let sum = |m: &str| format!("apart(subgroupAdd({m}{r}_{t}) * p.{m}_factor{norm})");
-            body += &format!("let s{r}_{t} = {};\n", sum("a"));
-            if let Some(f) = g.gate {
-                let f = super::chain::activation(&mut s, f);
-                body += &format!("let g{r}_{t} = {f}(s{r}_{t}) * ({});\n", sum("b"));
-            }
-        }
+    let lanes = g.lanes;
+    for m in 0..matrices.len() {
+        let sums = (0..count).map(|e| format!("{}{}_{}", matrix(m), e / tile, e % tile)).collect();
+        body += &collect(&format!("{}s", matrix(m)), sums, lanes);
     }
-    let value = if g.gate.is_some() { "g" } else { "s" };
-    body += &format!("for (var e = lane; e < {count}u; e += lanes) {{\nvar v = {value}0_0;\n");
-    for r in 0..per_sub {
-        for t in 0..tile {
-            let e = r * tile + t;
-            if e > 0 {
-                body += &format!("v = select(v, {value}{r}_{t}, e == {e}u);\n");
-            }
-        }
+    if let Some(eps) = g.norm {
+        body += &collect("qs", (0..tile).map(|t| format!("q{t}")).collect(), lanes);
+        body += &format!("let norm = inverseSqrt(qs0 / f32(p.k) + f32({eps:?}));\n");
+    }
+    let norm = if g.norm.is_some() { " * norm" } else { "" };
+    let sum = |m: &str| {
+        let pick = |of: &str, k| match k {
+            0 => format!("{m}s0"),
+            _ => format!("select({of}, {m}s{k}, e >= {}u)", k * lanes),
+        };
+        let sum = (0..count.div_ceil(lanes)).fold(String::new(), |of, k| pick(&of, k));
+        format!("apart({sum} * p.{m}_factor{norm})")
+    };
+    let (first, second) = (sum("a"), sum("b"));
+    body += &format!("for (var e = lane; e < {count}u; e += lanes) {{\nvar v = {first};\n");
+    if let Some(f) = g.gate {
+        let f = super::chain::activation(&mut s, f);
+        body += &format!("v = {f}(v) * {second};\n");
     }
     let biases = match g.choice {
         Choice::Sum { used, bias: true } => {
