@@ -48,6 +48,11 @@ impl Buffer {
         self.map.as_deref().unwrap_or_default()
     }
 
+    /// All of it, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.map.as_deref_mut().unwrap_or_default()
+    }
+
     /// The first byte.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.map.as_mut().map_or(std::ptr::dangling_mut::<f32>().cast(), |m| m.as_mut_ptr())

@@ -4,7 +4,7 @@ use crate::{
     attention::{self, Tile},
     cut::Cut,
     experts, gated_delta, hadamard,
-    kernels::{Activations, Input, Isa, Matrix, Output, Scratch},
+    kernels::{Activations, Input, Isa, Output, Scratch},
     kv::{self, Order},
     norm,
     parts::Parts,
@@ -15,6 +15,7 @@ use crate::{
     rope, route,
     short_conv::{self, ShortConv},
     sizes::Sizes,
+    strips::Strips,
     trace::Trace,
 };
 use nibble_backend::{Error, PAGE_LEN, Step};
@@ -36,6 +37,7 @@ pub struct Exec<'a> {
     pub isa: Isa,
     pub step: &'a Step<'a>,
     pub program: &'a Program,
+    pub strips: &'a Strips,
     pub sizes: &'a Sizes,
     pub rows: [usize; 2],
     pub team: Team<'a>,
@@ -54,6 +56,7 @@ struct View<'a> {
     isa: Isa,
     step: &'a Step<'a>,
     program: &'a Program,
+    strips: &'a Strips,
     sizes: &'a Sizes,
     rows: [usize; 2],
     arena: Parts<'a, f32>,
@@ -220,6 +223,7 @@ impl<'a> Exec<'a> {
             isa: self.isa,
             step: self.step,
             program: self.program,
+            strips: self.strips,
             sizes: self.sizes,
             rows: self.rows,
             arena: self.arena,
@@ -419,11 +423,7 @@ impl<'a> Exec<'a> {
                     match *action {
                         Action::Multiply { matrix, form, to } => {
                             let m = &view.program.matrices[matrix];
-                            let weight = Matrix {
-                                bytes: m.data.matrix(0),
-                                rows: product.columns,
-                                row_len: m.data.shape().row_len(),
-                            };
+                            let weight = view.strips.matrix(view.program, matrix, 0);
                             let x = Input::rows(&inputs[form as usize], 0..form.rows(rows));
                             // SAFETY: these columns belong to this chunk.
                             let y = unsafe { view.output(to, form.rows(rows), product.columns) };
@@ -470,11 +470,7 @@ impl<'a> Exec<'a> {
                         match *action {
                             Action::Multiply { matrix, form, to } => {
                                 let m = &view.program.matrices[matrix];
-                                let weight = Matrix {
-                                    bytes: m.data.matrix(expert),
-                                    rows: product.columns,
-                                    row_len: m.data.shape().row_len(),
-                                };
+                                let weight = view.strips.matrix(view.program, matrix, expert);
                                 let input = &inputs[form as usize];
                                 let x = if form.is_pairs() {
                                     Input::picked_pairs(input, in_rows)

@@ -32,6 +32,7 @@ mod rope;
 mod route;
 mod short_conv;
 mod sizes;
+mod strips;
 mod trace;
 
 pub use buffer::available_memory;

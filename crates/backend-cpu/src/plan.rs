@@ -11,6 +11,7 @@ use crate::{
     pool::Pool,
     program::{ByForm, Form, Program},
     sizes::Sizes,
+    strips::Strips,
     trace::Trace,
 };
 use nibble_backend::{Error, Limits, Memory, Plan, Step, Tracer};
@@ -23,6 +24,7 @@ pub struct CpuPlan {
     pub(crate) pool: Arc<Pool>,
     pub(crate) limits: Limits,
     pub(crate) program: Program,
+    pub(crate) strips: Strips,
     pub(crate) sizes: Sizes,
     pub(crate) vocab: usize,
     pub(crate) recurrent: bool,
@@ -66,6 +68,7 @@ impl CpuPlan {
             assignment: vec![0; sizes.assignment].into(),
             rows: [0; 2],
             trace: None,
+            strips: Strips::new(&program, cpu.pool(), huge)?,
             program,
             sizes,
         })
@@ -81,11 +84,6 @@ impl CpuPlan {
 fn floats(buffer: &mut Buffer) -> &mut [f32] {
     // SAFETY: the buffer is aligned to pages, initialized, and borrowed exclusively; any bits are an f32.
     unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast(), buffer.len() / 4) }
-}
-
-fn bytes(buffer: &mut Buffer) -> &mut [u8] {
-    // SAFETY: the buffer is initialized and borrowed exclusively.
-    unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr(), buffer.len()) }
 }
 
 impl Plan for CpuPlan {
@@ -108,11 +106,12 @@ impl Plan for CpuPlan {
             isa: self.isa,
             step,
             program: &self.program,
+            strips: &self.strips,
             sizes: &self.sizes,
             rows: self.rows,
             team: pool.team(self.trace.as_ref()),
             arena: Parts::new(floats(&mut self.arena)),
-            bank: Parts::new(bytes(&mut self.bank)),
+            bank: Parts::new(self.bank.bytes_mut()),
             states: Parts::new(floats(&mut self.states)),
             inputs: &mut self.inputs,
             scratch: &self.scratch,
@@ -156,7 +155,7 @@ impl Plan for CpuPlan {
     fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Error> {
         let len = self.sizes.kv.page_bytes;
         let [from, to] = below("page", self.limits.pages, [from, to])?;
-        bytes(&mut self.bank).copy_within(from * len..(from + 1) * len, to * len);
+        self.bank.bytes_mut().copy_within(from * len..(from + 1) * len, to * len);
         Ok(())
     }
 

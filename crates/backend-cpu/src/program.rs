@@ -28,13 +28,22 @@ pub struct BufInfo {
     pub pairs: bool,
 }
 
-/// A matrix read in place, or a stack of them, and how it is multiplied.
+/// A matrix, or a stack of them, and how it is multiplied.
 #[derive(Clone)]
 pub struct Matrix {
     /// Shape, codec, bytes.
     pub data: Encoded,
     /// How.
     pub kernel: Kernel,
+}
+
+impl Matrix {
+    /// Matrices of the stack, rows of each, numbers in a row.
+    pub fn dims(&self) -> [usize; 3] {
+        let shape = self.data.shape();
+        let (stack, row_len) = (if let [stack, _, _] = shape.dims() { *stack } else { 1 }, shape.row_len());
+        [stack, shape.rows() / stack.max(1), row_len]
+    }
 }
 
 /// The form of a product's inputs: an index into the plan's activations.

@@ -7,7 +7,8 @@ use crate::{
     kernels::{Activations, Isa, PANEL_ROWS, PANELS_FROM, Scratch},
     kv::KvLayout,
     layout::place,
-    program::{Buf, ByForm, Form, Program, Task},
+    program::{Buf, ByForm, Form, Matrix, Program, Task},
+    strips::{Strips, strips_len},
 };
 use nibble_backend::{Error, Limits, Memory};
 use nibble_graph::{Graph, Rows};
@@ -121,6 +122,7 @@ impl Sizes {
         let memory = Memory {
             mapped_weights: matrices(program, false),
             weights: matrices(program, true)
+                + Strips::bytes(program) as u64
                 + program.vectors.iter().map(|v| 4 * v.len() as u64).sum::<u64>(),
             kv: bank as u64,
             state: state as u64,
@@ -225,8 +227,9 @@ fn input_shapes(program: &Program, limits: &Limits) -> Result<ByForm<(usize, usi
     Ok(shapes)
 }
 
-/// Bytes of the matrices that are memory of this process, or of those that are mapped files.
+/// Bytes of the matrices that are memory of this process, or of those that are read in mapped files.
 fn matrices(program: &Program, owned: bool) -> u64 {
-    let counted = program.matrices.iter().filter(|m| m.data.is_owned() == owned);
+    let read = |m: &&Matrix| owned || strips_len(m).is_none();
+    let counted = program.matrices.iter().filter(|m| m.data.is_owned() == owned).filter(read);
     counted.map(|m| m.data.byte_len() as u64).sum()
 }

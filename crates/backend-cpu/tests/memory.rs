@@ -2,9 +2,16 @@
 
 mod common;
 
-use common::golden_model;
+use common::{golden_model, open};
 use nibble_backend::{Activations, Backend, KvType, Limits, PAGE_LEN, Plan, Sequence, Step};
+use nibble_backend_cpu::kernels::Isa;
 use nibble_backend_cpu::{Cpu, CpuOptions};
+use nibble_model::Model;
+use nibble_testkit::{
+    TempDir,
+    pack::{self, Plain, Written},
+    shared_dir,
+};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::{
@@ -77,6 +84,43 @@ fn what_is_reserved_is_what_was_said() {
             let range = said.own()..said.own() + (256 << 10);
             assert!(range.contains(&reserved), "{name} {kv}: {reserved} of {said:?}");
         }
+    }
+}
+
+/// tiny-llama in `tq1_0`, whose matrices some kernels read by strips.
+fn in_trits(dir: &TempDir) -> Option<Model> {
+    let plain = Plain::read(&shared_dir()?.join("tiny/tiny-llama"));
+    let case = pack::cases().into_iter().find(|case| case.name == "gguf-tq1_0").expect("a case of that name");
+    let Written::File(bytes) = (case.write)(&plain) else { panic!("a file") };
+    let path = dir.path().join("model.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    Some(open(&path))
+}
+
+#[test]
+fn matrices_written_anew_are_said_and_those_of_the_file_are_not_read() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = TempDir::new("memory-strips");
+    let Some(model) = in_trits(&dir) else { return };
+    let limits = limits(KvType::F16);
+    let memory = |isa| {
+        let cpu = Cpu::new(CpuOptions { threads: Some(2), isa, ..CpuOptions::default() });
+        cpu.memory(&model.graph, &limits).unwrap()
+    };
+    let (twin, fastest) = (memory(Some(Isa::Scalar)), memory(None));
+    if twin.mapped_weights == fastest.mapped_weights {
+        assert_eq!(twin.weights, fastest.weights, "all is read in place");
+        return eprintln!("skipped: this processor has no kernels that read strips");
+    }
+    let (added, gone) = (fastest.weights - twin.weights, twin.mapped_weights - fastest.mapped_weights);
+    // 58 bytes for 54, and strips end at multiples of 64.
+    assert!((1.07..1.12).contains(&(added as f64 / gone as f64)), "{added} bytes for {gone}");
+    #[cfg(target_os = "linux")]
+    {
+        let maps = mapped();
+        let plan = cpu().compile(&model.graph, &limits).unwrap();
+        assert_eq!(plan.memory(), fastest);
+        assert!(mapped() - maps >= added, "{} bytes for {added}", mapped() - maps);
     }
 }
 

@@ -4,7 +4,9 @@ use super::Options;
 use super::report::Report;
 use super::timing::seconds;
 use memmap2::MmapMut;
-use nibble_backend_cpu::kernels::{Activations, Input, Isa, Kernel, Matrix, Output, Scratch, limits};
+use nibble_backend_cpu::kernels::{
+    Activations, Input, Isa, Kernel, Matrix, Output, STRIP_ROWS, Scratch, limits,
+};
 use nibble_quant::{CODECS, Codec, Group, Kind, Unpacked, families};
 use nibble_testkit::{Rng, uniform};
 use std::io::{self, Write};
@@ -63,17 +65,21 @@ fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, th
     let matrix_bytes = shape.rows * shape.row_len / codec.spec().block_len * codec.spec().block_bytes;
     let copies = if options.tiny || shape.tokens > FEW { 1 } else { STREAM_BYTES.div_ceil(matrix_bytes) };
     let weights = weights(codec, shape.rows * shape.row_len, copies);
+    // As a plan keeps them; rates count the file's bytes.
+    let kept_bytes = kernel.strips_len(shape.rows, shape.row_len).unwrap_or(matrix_bytes);
+    let strips = strips(&kernel, shape, &weights[..matrix_bytes], copies);
+    let weights = strips.as_ref().unwrap_or(&weights);
     let mut x = Activations::new(shape.tokens, shape.row_len, kernel.forms());
     for t in 0..shape.tokens {
         x.fill(isa, t, &uniform(t as u64, shape.row_len));
     }
     let len = shape.tokens * shape.rows;
-    let cut = |thread: usize| thread * shape.rows / threads;
+    let cut = |thread: usize| (thread * shape.rows / threads).next_multiple_of(STRIP_ROWS).min(shape.rows);
     let mut outputs: Vec<Vec<f32>> = (0..threads).map(|_| vec![0.0; len]).collect();
     let mut outputs: Vec<_> =
         outputs.iter_mut().map(|y| Mutex::new((y, Scratch::new(shape.row_len)))).collect();
     let once = |copy: usize| {
-        let bytes = &weights[copy * matrix_bytes..(copy + 1) * matrix_bytes];
+        let bytes = &weights[copy * kept_bytes..(copy + 1) * kept_bytes];
         seconds(threads, |thread| {
             let (y, scratch) = &mut *outputs[thread].lock().expect("one thread each");
             let matrix = Matrix { bytes, rows: shape.rows, row_len: shape.row_len };
@@ -82,7 +88,7 @@ fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, th
         })
     };
     let read = |copy: usize| {
-        let bytes = &weights[copy * matrix_bytes..(copy + 1) * matrix_bytes];
+        let bytes = &weights[copy * kept_bytes..(copy + 1) * kept_bytes];
         let part = bytes.len() / threads;
         seconds(threads, |thread| limits::read(isa, &bytes[thread * part..(thread + 1) * part]))
     };
@@ -101,8 +107,27 @@ fn one(options: &Options, isa: Isa, codec: &'static dyn Codec, shape: &Shape, th
     report.line((shape.tokens <= FEW).then_some(matrix_bytes), products)
 }
 
-/// Random blocks with numbers, scales and offsets of a reasonable size, the same in each copy, in huge pages like those of a mapped
-/// file. (Products with scales that are nearly 0 are subnormal, which takes some processors a hundred times as long.)
+/// Copies of a matrix by strips, if the kernel reads those.
+fn strips(kernel: &Kernel, shape: &Shape, file: &[u8], copies: usize) -> Option<MmapMut> {
+    let len = kernel.strips_len(shape.rows, shape.row_len)?;
+    let mut all = room(len * copies);
+    let (first, rest) = all.split_at_mut(len);
+    let file = Matrix { bytes: file, rows: shape.rows, row_len: shape.row_len };
+    let strip = len / shape.rows.div_ceil(STRIP_ROWS);
+    first.chunks_exact_mut(strip).enumerate().for_each(|(i, to)| kernel.write_strip(file, i, to));
+    rest.chunks_exact_mut(len).for_each(|copy| copy.copy_from_slice(first));
+    Some(all)
+}
+
+/// Memory in huge pages, like those of a mapped file.
+fn room(bytes: usize) -> MmapMut {
+    let all = MmapMut::map_anon(bytes).expect("memory for the weights");
+    #[cfg(target_os = "linux")]
+    let _ = all.advise(memmap2::Advice::HugePage);
+    all
+}
+
+/// Random blocks with numbers, scales and offsets of a reasonable size, the same in each copy. (Products with scales that are nearly 0 are subnormal, which takes some processors a hundred times as long.)
 fn weights(codec: &dyn Codec, len: usize, copies: usize) -> MmapMut {
     let spec = codec.spec();
     let mut rng = Rng::new(1);
@@ -126,9 +151,7 @@ fn weights(codec: &dyn Codec, len: usize, copies: usize) -> MmapMut {
         }
     }
     let bytes = len / spec.block_len * spec.block_bytes;
-    let mut all = MmapMut::map_anon(bytes * copies).expect("memory for the weights");
-    #[cfg(target_os = "linux")]
-    let _ = all.advise(memmap2::Advice::HugePage);
+    let mut all = room(bytes * copies);
     for copy in all.chunks_exact_mut(bytes) {
         copy.iter_mut().zip(few.iter().cycle()).for_each(|(to, from)| *to = *from);
     }

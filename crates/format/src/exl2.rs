@@ -10,7 +10,7 @@
 
 use crate::{
     Checkpoint, Container, Error, OpenOptions, Problem, directory,
-    repack::{Piece, bits_at, bits_down},
+    repack::{Piece, bits_at, unpack, words_down},
     scheme::{Groups, Module, Part, Pieces, Scheme},
 };
 use half::f16;
@@ -168,15 +168,13 @@ fn part<'a>(
     };
     let run = run.to_vec();
     let codes = move |output: usize, out: &mut [u8]| {
-        let mut at = 0;
+        let mut rest = out;
         for group in &run {
-            let stream = &words.bytes[group.word * outputs * 4..];
-            for i in 0..filled(group) {
-                let inside = i < group.len;
-                out[at] =
-                    if inside { bits_down(stream, outputs, output, i * bits, bits) } else { 1 << (bits - 1) };
-                at += 1;
-            }
+            let (codes, others) = rest.split_at_mut(filled(group));
+            let (codes, empty) = codes.split_at_mut(group.len);
+            unpack(words_down(&words.bytes[group.word * outputs * 4..], outputs, output), bits, codes);
+            empty.fill(1 << (bits - 1));
+            rest = others;
         }
     };
     let shape = Shape::new(&[outputs, columns]).ok_or(Problem::Overflow)?;

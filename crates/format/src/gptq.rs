@@ -8,7 +8,7 @@
 
 use crate::{
     Checkpoint, Container, Error, OpenOptions, Problem, directory,
-    repack::{bits_at, bits_down},
+    repack::{bits_at, unpack, words_down},
     scheme::{Groups, Module, Pieces, Scheme, count},
 };
 use nibble_quant::{Registry, grouped::Second};
@@ -133,9 +133,10 @@ impl Scheme for Packed {
             (scale, f32::from(stored) + f32::from(self.zero))
         };
         let codes = move |output: usize, out: &mut [u8]| {
-            for (i, code) in out.iter_mut().enumerate() {
-                let input = order.as_ref().map_or(i, |order| order[i]);
-                *code = bits_down(words.bytes, outputs, output, input * bits, bits);
+            unpack(words_down(words.bytes, outputs, output), bits, out);
+            if let Some(order) = &order {
+                let stored = out.to_vec();
+                out.iter_mut().zip(order).for_each(|(code, &input)| *code = stored[input]);
             }
         };
         let shape = Shape::new(&[outputs, inputs]).ok_or(Problem::Overflow)?;

@@ -7,7 +7,7 @@
 
 use crate::{
     Checkpoint, Container, Error, OpenOptions, Problem, directory,
-    repack::{Piece, Repack, bits_at},
+    repack::{Piece, Repack, unpack, words_of},
     scheme::{Groups, Module, Part, Pieces, Scheme, count},
 };
 use nibble_quant::{Registry, grouped::Second};
@@ -151,7 +151,7 @@ fn affine<'a>(
     };
     let codes = move |row: usize, out: &mut [u8]| {
         let stream = &codes.bytes[row * row_bytes..(row + 1) * row_bytes];
-        out.iter_mut().enumerate().for_each(|(i, code)| *code = bits_at(stream, i * bits, bits));
+        unpack(words_of(stream), bits, out);
     };
     Groups { shape, bits, group, second: Second::Bias, float, numbers, codes }.piece()
 }

@@ -132,6 +132,30 @@ pub(crate) fn check_budget(needed: u64, budget: Option<u64>, advice: &str) -> Re
     }
 }
 
+/// Numbers of `bits` bits (up to 8) that follow each other in the words, lowest bits first.
+pub(crate) fn unpack(mut words: impl Iterator<Item = u32>, bits: usize, out: &mut [u8]) {
+    let (mut window, mut have) = (0u64, 0);
+    for out in out {
+        if have < bits {
+            window |= u64::from(words.next().unwrap_or(0)) << have;
+            have += 32;
+        }
+        *out = window as u8 & (0xFF >> (8 - bits));
+        window >>= bits;
+        have -= bits;
+    }
+}
+
+/// The 32-bit words of a row.
+pub(crate) fn words_of(row: &[u8]) -> impl Iterator<Item = u32> {
+    row.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word))
+}
+
+/// The words of column `column` of rows of `columns` words.
+pub(crate) fn words_down(words: &[u8], columns: usize, column: usize) -> impl Iterator<Item = u32> {
+    words.as_chunks::<4>().0.iter().skip(column).step_by(columns).map(|word| u32::from_le_bytes(*word))
+}
+
 /// The `bits` bits (up to 8) from bit `at` of a stream on, lowest first. Bits past its end are 0.
 pub(crate) fn bits_at(stream: &[u8], at: usize, bits: usize) -> u8 {
     let byte = |i: usize| u16::from(stream.get(i).copied().unwrap_or(0));
@@ -159,9 +183,16 @@ mod tests {
         let bytes: Vec<u8> =
             bits.chunks(8).map(|b| b.iter().rev().fold(0, |byte, bit| byte << 1 | bit)).collect();
         assert!((0..64).all(|i| bits_at(&bytes, 3 * i, 3) == numbers[i]));
+        let unpacked = |words: &mut dyn Iterator<Item = u32>| {
+            let mut out = [9; 64];
+            unpack(words, 3, &mut out);
+            out.to_vec()
+        };
+        assert_eq!(unpacked(&mut words_of(&bytes)), numbers);
         // Two columns: the words of the stream, each beside a word of ones.
         let words: Vec<u8> =
             bytes.chunks(4).flat_map(|word| [[0xFF; 4], word.try_into().unwrap()].concat()).collect();
+        assert_eq!(unpacked(&mut words_down(&words, 2, 1)), numbers);
         assert!((0..64).all(|i| bits_down(&words, 2, 1, 3 * i, 3) == numbers[i]));
         assert!((0..64).all(|i| bits_down(&words, 2, 0, 3 * i, 3) == 7));
     }

@@ -4,6 +4,7 @@
 use super::activations::Lanes;
 use super::activations::{Activations, Forms, Panel, Row, chunks};
 use super::format::{BlockBuffer, Chunk, Format, unpack_row};
+use super::strips::{STRIP_ROWS, Strips};
 use super::trellis::Trellis;
 use super::{Isa, float, scalar};
 use nibble_quant::{CODECS, Codec, Kind, families};
@@ -22,7 +23,7 @@ pub const TILE_ROWS: usize = 32;
 /// One matrix of encoded rows.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    /// Row after row, or strip after strip ([`Codec::rows`]), without padding.
+    /// Row after row, or strip after strip ([`Codec::rows`]), without padding; or what [`Kernel::write_strips`] made of it.
     pub bytes: &'a [u8],
     /// Rows: the outputs.
     pub rows: usize,
@@ -176,7 +177,7 @@ impl<'a> Output<'a> {
 pub struct Job<'a> {
     /// The matrix, row after row.
     pub bytes: &'a [u8],
-    /// Bytes of a row, or of a strip of rows ([`Codec::rows`]).
+    /// Bytes of a row, or of a strip of rows.
     pub row_bytes: usize,
     /// Numbers in a row.
     pub row_len: usize,
@@ -385,6 +386,7 @@ enum Path {
     Twin,
     Float,
     Direct(Blocks),
+    Strips(Blocks, Strips),
     Unpacked(Blocks),
     Trellis(Trellis),
 }
@@ -425,12 +427,32 @@ impl Kernel {
         }
     }
 
+    /// Bytes that a matrix takes by strips ([`strips`](super::strips)), if this kernel reads those and not the file's.
+    pub fn strips_len(&self, rows: usize, row_len: usize) -> Option<usize> {
+        self.strips().map(|strips| rows.div_ceil(STRIP_ROWS) * strips.bytes(row_len))
+    }
+
+    /// Writes the strip that has the rows from `strip * STRIP_ROWS` on of a matrix of the file.
+    ///
+    /// # Panics
+    /// If the kernel reads no strips, or `to` has not the bytes of one.
+    pub fn write_strip(&self, file: Matrix<'_>, strip: usize, to: &mut [u8]) {
+        let strips = self.strips().expect("a kernel that reads strips");
+        assert_eq!(to.len(), strips.bytes(file.row_len), "bytes of a strip");
+        let rows = file.bytes.chunks_exact((file.bytes.len() / file.rows).max(1));
+        strips.write(self.codec, rows.skip(strip * STRIP_ROWS).take(STRIP_ROWS), to);
+    }
+
+    fn strips(&self) -> Option<Strips> {
+        if let Path::Strips(_, strips) = self.path { Some(strips) } else { None }
+    }
+
     /// Computes the outputs `rows` of `weight` for all of `x`: `y[t, n] = sum over k of weight[n, k] * x[t, k]`.
     ///
     /// Every output has the same bits for every instruction set, split of the rows, and neighbours in `x`.
     ///
     /// # Panics
-    /// If sizes do not fit together.
+    /// If sizes do not fit together, or rows begin inside a strip.
     pub fn run(
         &self,
         weight: Matrix<'_>,
@@ -439,7 +461,10 @@ impl Kernel {
         y: Output<'_>,
         scratch: &mut Scratch,
     ) {
-        let (row_bytes, strips) = (self.codec.strip_bytes(weight.row_len), weight.rows / self.codec.rows());
+        let (row_bytes, strips) = match self.strips() {
+            Some(strips) => (strips.bytes(weight.row_len), weight.rows.div_ceil(STRIP_ROWS)),
+            None => (self.codec.strip_bytes(weight.row_len), weight.rows / self.codec.rows()),
+        };
         assert!(weight.rows.is_multiple_of(self.codec.rows()), "{} rows are no whole strips", weight.rows);
         assert_eq!(weight.bytes.len(), row_bytes * strips, "bytes of the matrix");
         assert!(rows.start <= rows.end && rows.end <= weight.rows, "rows {rows:?} of {}", weight.rows);
@@ -455,15 +480,21 @@ impl Kernel {
         if first == end || x.count == 0 || weight.row_len == 0 {
             return;
         }
+        assert!(
+            self.strips().is_none() || rows.start.is_multiple_of(STRIP_ROWS),
+            "rows {rows:?} cut a strip"
+        );
         match self.path {
             Path::Twin => scalar::product(self.codec, &job, &mut scratch.rows, &mut scratch.block),
             Path::Float => float::product(self.isa, self.codec, &job, &mut scratch.floats),
             Path::Trellis(trellis) => trellis.product(self.isa, &job, &mut scratch.codes),
-            Path::Direct(blocks) if x.count < self.many => {
+            Path::Direct(blocks) | Path::Strips(blocks, _) if x.count < self.many => {
                 // SAFETY: the kernels of an instruction set are only picked where it was detected.
                 unsafe { (blocks.few)(&job, &mut scratch.quads) }
             }
-            Path::Direct(blocks) => many(&blocks, &job, &mut scratch.tile(job.row_len)),
+            Path::Direct(blocks) | Path::Strips(blocks, _) => {
+                many(&blocks, &job, &mut scratch.tile(job.row_len))
+            }
             Path::Unpacked(blocks) => self.unpacked(&blocks, &job, scratch),
         }
     }
@@ -511,7 +542,12 @@ pub fn own_kernels() -> Vec<&'static str> {
     let tables = [neon::MATRIX.direct];
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let tables: [&[Blocks]; 0] = [];
-    let integer = tables.into_iter().flatten().map(|blocks| blocks.name);
+    #[cfg(target_arch = "x86_64")]
+    let strips = avx512::STRIPS;
+    #[cfg(not(target_arch = "x86_64"))]
+    let strips: &[(Blocks, Strips)] = &[];
+    let integer =
+        tables.into_iter().flatten().chain(strips.iter().map(|(blocks, _)| blocks)).map(|blocks| blocks.name);
     let all = CODECS.iter().copied().chain(families());
     let reads_in_place = |codec: &&dyn Codec| {
         float::reads_in_place(*codec) || (cfg!(target_arch = "x86_64") && Trellis::of(*codec).is_some())
@@ -524,6 +560,10 @@ fn integer_path(isa: Isa, codec: &'static dyn Codec) -> Path {
     let (tables, coarse, fine): ([&[Blocks]; 4], Blocks, Blocks) = match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) => {
+            let strips = avx512::STRIPS.iter().find(|(blocks, _)| blocks.name == codec.spec().name);
+            if let Some((blocks, strips)) = strips.filter(|_| proof.has_vbmi()) {
+                return Path::Strips(*blocks, *strips);
+            }
             let vbmi = |table: &'static [Blocks]| if proof.has_vbmi() { table } else { &[] };
             let (vbmi, grouped) = (vbmi(avx512::VBMI_KERNELS), vbmi(avx512::VBMI_GROUPED));
             ([vbmi, grouped, avx512::KERNELS, avx512::GROUPED], avx512::COARSE, avx512::FINE)

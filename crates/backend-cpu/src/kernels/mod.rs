@@ -42,6 +42,7 @@ mod matmul;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod six_bits;
+mod strips;
 mod trellis;
 
 #[cfg(target_arch = "x86_64")]
@@ -54,6 +55,7 @@ mod neon;
 pub use activations::{Activations, Forms, PANEL_ROWS, PANELS_FROM};
 pub use isa::{Avx2, Avx512, Isa, Neon, NeonI8mm};
 pub use matmul::{Input, Kernel, Matrix, Output, Scratch, TILE_ROWS, own_kernels};
+pub use strips::STRIP_ROWS;
 
 #[cfg(test)]
 mod tests;

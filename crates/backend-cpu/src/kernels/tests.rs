@@ -52,15 +52,30 @@ impl Case {
         a
     }
 
-    /// `[T, rows]`, computed in row ranges that end at `cuts`.
+    /// The matrix as `kernel` reads it.
+    fn matrix(&self, kernel: &Kernel) -> Vec<u8> {
+        let file = Matrix { bytes: &self.bytes, rows: self.rows, row_len: self.row_len };
+        let Some(len) = kernel.strips_len(self.rows, self.row_len) else { return self.bytes.clone() };
+        let mut strips = vec![0xAA; len];
+        let strip = len / self.rows.div_ceil(STRIP_ROWS).max(1);
+        if strip > 0 {
+            strips.chunks_exact_mut(strip).enumerate().for_each(|(i, to)| kernel.write_strip(file, i, to));
+        }
+        strips
+    }
+
+    /// `[T, rows]`, computed in row ranges that end at `cuts`, or at the next strip.
     fn product(&self, isa: Isa, a: &Activations, cuts: &[usize]) -> Vec<f32> {
         let guard = 7.5;
         let mut y = vec![guard; a.rows() * self.rows + 16];
         let kernel = Kernel::pick(isa, self.codec, self.exact);
         let mut scratch = Scratch::new(self.row_len);
-        let matrix = Matrix { bytes: &self.bytes, rows: self.rows, row_len: self.row_len };
+        let bytes = self.matrix(&kernel);
+        let matrix = Matrix { bytes: &bytes, rows: self.rows, row_len: self.row_len };
+        let unit = if kernel.strips_len(self.rows, self.row_len).is_some() { STRIP_ROWS } else { 1 };
         let mut from = 0;
         for &cut in cuts.iter().chain([&self.rows]) {
+            let cut = cut.next_multiple_of(unit).min(self.rows);
             let len = a.rows() * self.rows;
             let out = Output::new(&mut y[..len], self.rows);
             kernel.run(matrix, from..cut, Input::rows(a, 0..a.rows()), out, &mut scratch);
@@ -219,8 +234,8 @@ fn a_row_is_the_same_alone_and_among_others() {
 
 #[test]
 fn many_rows_may_begin_and_end_anywhere_among_all() {
-    // Formats with biased and plain codes, with offsets, and with groups of 16.
-    for name in ["q4_0", "q4_1", "iq4_xs", "q3_k", "q6_k", "q2_k"] {
+    // Formats with biased and plain codes, with offsets, with groups of 16, and by strips.
+    for name in ["q4_0", "q4_1", "iq4_xs", "q3_k", "q6_k", "q2_k", "tq1_0"] {
         let case = Case::new(nibble_quant::codec(name), false, 37, 17);
         let x = input(5, 70 * case.row_len);
         let a = case.activations(Isa::Scalar, &x);
@@ -229,7 +244,8 @@ fn many_rows_may_begin_and_end_anywhere_among_all() {
             for rows in [0..33, 3..70, 16..64, 20..55] {
                 let mut y = vec![0.0; rows.len() * 37];
                 let kernel = Kernel::pick(isa, case.codec, false);
-                let matrix = Matrix { bytes: &case.bytes, rows: 37, row_len: case.row_len };
+                let bytes = case.matrix(&kernel);
+                let matrix = Matrix { bytes: &bytes, rows: 37, row_len: case.row_len };
                 let mut scratch = Scratch::new(case.row_len);
                 let out = Output::new(&mut y, 37);
                 kernel.run(matrix, 0..37, Input::rows(&a, rows.clone()), out, &mut scratch);

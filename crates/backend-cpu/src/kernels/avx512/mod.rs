@@ -45,9 +45,9 @@ mod q8_0;
 mod q8_1;
 mod q8_k;
 mod stq1_0;
+mod strips;
 mod tq2_0;
 pub mod trellis;
-mod trits;
 mod two_bits;
 pub mod vbmi;
 
@@ -91,14 +91,13 @@ pub static VBMI_KERNELS: &[Blocks] = &[
     q2_k::VBMI_BLOCKS,
     stq1_0::BLOCKS,
     tq2_0::VBMI_BLOCKS,
-    trits::TQ1_0_BLOCKS,
-    trits::PTQ1_0_BLOCKS,
     two_bits::Q2_0_BLOCKS,
     two_bits::PQ2_0_BLOCKS,
 ];
 
 pub use chunk::{COARSE, FINE};
 pub use grouped::{PLAIN as GROUPED, SPREAD as VBMI_GROUPED};
+pub use strips::KERNELS as STRIPS;
 
 /// Rows of activations from which on codes are turned into tiles.
 const BATCH: usize = 4;
@@ -235,6 +234,20 @@ use {batch_of, blocks, blocks_of, on_chunk, with_one};
 #[inline(always)]
 fn same(codes: __m512i) -> __m512i {
     codes
+}
+
+/// Asks for memory from `at` on: `bytes` of it at `near` to come into the first cache, as many at `far` into the second.
+///
+/// A core waits for few lines on their way into its first cache at a time, fewer than it takes to keep the memory busy while it
+/// computes; far more may be on their way into the second.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn ask_for(at: *const u8, bytes: usize, near: usize, far: usize) {
+    // A prefetch may name any address.
+    for line in (0..bytes).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(near + line).cast());
+        _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(far + line).cast());
+    }
 }
 
 /// The bytes of a chunk as an array: what is read of it then needs no checks, and is small enough to be inlined.

@@ -8,15 +8,17 @@
 //!
 //! Sums are those of the contract: exact integers a group, then one lane of floats for every eighth group.
 
-use super::bytes::Bytes;
-use super::{store_floats, vbmi};
+use super::bytes::{Bytes, Dwords};
+use super::rows::coarse_tree;
+use super::{ask_for, vbmi};
 use crate::kernels::activations::{CHUNK, COARSE_ORDER, FINE_ORDER, Row, chunks, code_place};
 use crate::kernels::matmul::{Job, Quad};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Bytes ahead of the one being read that are asked for.
-const AHEAD: usize = 1024;
+/// Bytes ahead of the one being read, in each of several streams, that are [asked for](ask_for).
+const NEAR: usize = 1024;
+const FAR: usize = 4096;
 
 /// The most bytes that a chunk reads.
 const LONGEST: usize = 128;
@@ -130,10 +132,7 @@ pub fn product<F: Packed>(job: &Job<'_>, room: &mut [Quad]) {
             let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
             for (((bytes, pad), start), row) in bytes.iter_mut().zip(&mut pads).zip(starts).zip(rows) {
                 let mut chunk = start.wrapping_add(q * F::BYTES);
-                for at in (0..F::BYTES).step_by(64) {
-                    // A prefetch may name any address.
-                    _mm_prefetch::<_MM_HINT_T0>(chunk.wrapping_add(AHEAD + at).cast());
-                }
+                ask_for(chunk, F::BYTES, NEAR, FAR);
                 if q >= inside {
                     copy(&job.row(row)[q * F::BYTES..], F::BYTES, pad);
                     chunk = pad.as_ptr();
@@ -278,11 +277,16 @@ fn scaled<F: Packed>(sums: &Sums, sides: &[Quad], mut lanes: __m512) -> __m512 {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,gfni")]
 fn tree<F: Packed>(lanes: __m512) -> [f32; 2] {
-    let mut l = [0.0; 16];
-    store_floats(lanes, &mut l);
-    let row =
-        |at: usize| crate::kernels::scalar::tree(&std::array::from_fn(|g| l[at + place_of(F::GROUPS, g)]));
-    [row(0), row(8)]
+    let order = const {
+        let mut order = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            order[i] = place_of(F::GROUPS, COARSE_ORDER[i % 8]) as u32 + i as u32 / 8 * 8;
+            i += 1;
+        }
+        Dwords(order)
+    };
+    coarse_tree(_mm512_permutexvar_ps(order.get(), lanes))
 }
 
 /// Vector `i` of activations, twice: for two rows of weights.

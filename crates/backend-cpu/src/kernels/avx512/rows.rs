@@ -1,14 +1,15 @@
 //! Few rows of activations: two rows of weights at a time, straight from their blocks.
 
-use super::{Pair, store_floats};
+use super::{Pair, ask_for};
 use crate::kernels::activations::{CHUNK, COARSE_ORDER, Coarse, Fine, Line, Row, chunks};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::Job;
 use nibble_quant::GROUP;
 use std::arch::x86_64::*;
 
-/// Bytes ahead of the one being read that are asked for.
-const AHEAD: usize = 1024;
+/// Bytes ahead of the one being read, in each of several streams, that are [asked for](ask_for).
+const NEAR: usize = 1024;
+const FAR: usize = 4096;
 
 /// The longest chunk of a format that may end inside one.
 const LONGEST: usize = 512;
@@ -90,11 +91,8 @@ fn block<F: Format, const T: usize, const P: usize>(
         let at = q * F::CHUNK_BYTES..(q + 1) * F::CHUNK_BYTES;
         for p in 0..P {
             let (a, b) = (&rows[p][0][at.clone()], &rows[p][1][at.clone()]);
-            for at in (0..F::CHUNK_BYTES).step_by(64) {
-                // A prefetch may name any address.
-                _mm_prefetch::<_MM_HINT_T0>(a.as_ptr().wrapping_add(AHEAD + at).cast());
-                _mm_prefetch::<_MM_HINT_T0>(b.as_ptr().wrapping_add(AHEAD + at).cast());
-            }
+            ask_for(a.as_ptr(), F::CHUNK_BYTES, NEAR, FAR);
+            ask_for(b.as_ptr(), F::CHUNK_BYTES, NEAR, FAR);
             let pair = load(a, b);
             for i in 0..T {
                 sums[p][i] = step::<F>(&pair, &x[i], q, sums[p][i]);
@@ -260,21 +258,27 @@ fn transposing_sum<F: Format, const PRODUCTS: i32>(z: [__m512i; 4]) -> __m512i {
 /// The fixed tree over eight lanes in `COARSE_ORDER`, for two rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn coarse_tree(sums: __m512) -> [f32; 2] {
-    let mut l = [0.0; 16];
-    store_floats(sums, &mut l);
-    // In order: 0 2 4 6 1 3 5 7.
-    let tree = |l: &[f32]| (((l[0] + l[2]) + (l[1] + l[3])) + ((l[4] + l[6]) + (l[5] + l[7]))) + 0.0;
-    [tree(&l[..8]), tree(&l[8..])]
+pub fn coarse_tree(sums: __m512) -> [f32; 2] {
+    // In order: 0 2 4 6 1 3 5 7. Added are neighbours two apart, then one, then four.
+    let fours = _mm512_add_ps(sums, _mm512_permute_ps::<0b01_00_11_10>(sums));
+    let sixes = _mm512_add_ps(fours, _mm512_permute_ps::<0b10_11_00_01>(fours));
+    ends(_mm512_add_ps(sixes, _mm512_shuffle_f32x4::<0b10_11_00_01>(sixes, sixes)))
 }
 
 /// The same for `FINE_ORDER`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn fine_tree(sums: __m512) -> [f32; 2] {
-    let mut l = [0.0; 16];
-    store_floats(sums, &mut l);
-    // In order: 0 1 4 5 2 3 6 7.
-    let tree = |l: &[f32]| (((l[0] + l[2]) + (l[4] + l[6])) + ((l[1] + l[3]) + (l[5] + l[7]))) + 0.0;
-    [tree(&l[..8]), tree(&l[8..])]
+    // In order: 0 1 4 5 2 3 6 7. Added are neighbours two apart, then four, then one.
+    let fours = _mm512_add_ps(sums, _mm512_permute_ps::<0b01_00_11_10>(sums));
+    let sixes = _mm512_add_ps(fours, _mm512_shuffle_f32x4::<0b10_11_00_01>(fours, fours));
+    ends(_mm512_add_ps(sixes, _mm512_permute_ps::<0b10_11_00_01>(sixes)))
+}
+
+/// The first lane and the eighth, each plus 0.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn ends(sums: __m512) -> [f32; 2] {
+    let sums = _mm512_add_ps(sums, _mm512_setzero_ps());
+    [_mm512_cvtss_f32(sums), _mm_cvtss_f32(_mm512_extractf32x4_ps::<2>(sums))]
 }
