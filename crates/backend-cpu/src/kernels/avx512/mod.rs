@@ -236,20 +236,6 @@ fn same(codes: __m512i) -> __m512i {
     codes
 }
 
-/// Asks for memory from `at` on: `bytes` of it at `near` to come into the first cache, as many at `far` into the second.
-///
-/// A core waits for few lines on their way into its first cache at a time, fewer than it takes to keep the memory busy while it
-/// computes; far more may be on their way into the second.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn ask_for(at: *const u8, bytes: usize, near: usize, far: usize) {
-    // A prefetch may name any address.
-    for line in (0..bytes).step_by(64) {
-        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(near + line).cast());
-        _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(far + line).cast());
-    }
-}
-
 /// The bytes of a chunk as an array: what is read of it then needs no checks, and is small enough to be inlined.
 #[inline(always)]
 fn whole<const N: usize>(bytes: &[u8]) -> &[u8; N] {

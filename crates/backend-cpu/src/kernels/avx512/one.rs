@@ -10,15 +10,14 @@
 
 use super::bytes::{Bytes, Dwords};
 use super::rows::coarse_tree;
-use super::{ask_for, vbmi};
+use super::vbmi;
 use crate::kernels::activations::{CHUNK, COARSE_ORDER, FINE_ORDER, Row, chunks, code_place};
 use crate::kernels::matmul::{Job, Quad};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Bytes ahead of the one being read, in each of several streams, that are [asked for](ask_for).
-const NEAR: usize = 1024;
-const FAR: usize = 4096;
+/// Bytes ahead of the one being read that are asked for.
+const AHEAD: usize = 1024;
 
 /// The most bytes that a chunk reads.
 const LONGEST: usize = 128;
@@ -132,7 +131,10 @@ pub fn product<F: Packed>(job: &Job<'_>, room: &mut [Quad]) {
             let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
             for (((bytes, pad), start), row) in bytes.iter_mut().zip(&mut pads).zip(starts).zip(rows) {
                 let mut chunk = start.wrapping_add(q * F::BYTES);
-                ask_for(chunk, F::BYTES, NEAR, FAR);
+                for at in (0..F::BYTES).step_by(64) {
+                    // A prefetch may name any address.
+                    _mm_prefetch::<_MM_HINT_T0>(chunk.wrapping_add(AHEAD + at).cast());
+                }
                 if q >= inside {
                     copy(&job.row(row)[q * F::BYTES..], F::BYTES, pad);
                     chunk = pad.as_ptr();

@@ -1,15 +1,14 @@
 //! Few rows of activations: two rows of weights at a time, straight from their blocks.
 
-use super::{Pair, ask_for};
+use super::Pair;
 use crate::kernels::activations::{CHUNK, COARSE_ORDER, Coarse, Fine, Line, Row, chunks};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::Job;
 use nibble_quant::GROUP;
 use std::arch::x86_64::*;
 
-/// Bytes ahead of the one being read, in each of several streams, that are [asked for](ask_for).
-const NEAR: usize = 1024;
-const FAR: usize = 4096;
+/// Bytes ahead of the one being read that are asked for.
+const AHEAD: usize = 1024;
 
 /// The longest chunk of a format that may end inside one.
 const LONGEST: usize = 512;
@@ -91,8 +90,11 @@ fn block<F: Format, const T: usize, const P: usize>(
         let at = q * F::CHUNK_BYTES..(q + 1) * F::CHUNK_BYTES;
         for p in 0..P {
             let (a, b) = (&rows[p][0][at.clone()], &rows[p][1][at.clone()]);
-            ask_for(a.as_ptr(), F::CHUNK_BYTES, NEAR, FAR);
-            ask_for(b.as_ptr(), F::CHUNK_BYTES, NEAR, FAR);
+            for at in (0..F::CHUNK_BYTES).step_by(64) {
+                // A prefetch may name any address.
+                _mm_prefetch::<_MM_HINT_T0>(a.as_ptr().wrapping_add(AHEAD + at).cast());
+                _mm_prefetch::<_MM_HINT_T0>(b.as_ptr().wrapping_add(AHEAD + at).cast());
+            }
             let pair = load(a, b);
             for i in 0..T {
                 sums[p][i] = step::<F>(&pair, &x[i], q, sums[p][i]);

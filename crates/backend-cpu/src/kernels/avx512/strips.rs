@@ -5,14 +5,17 @@
 //! registers hold their sums; tiles for many rows have the same order as strips.
 
 use super::bytes::Bytes;
-use super::{amx, ask_for, load, one::put, store_floats, tile};
+use super::{amx, load, one::put, store_floats, tile};
 use crate::kernels::activations::{COARSE_ORDER, Row, chunks};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::{Blocks, CHUNK_QUADS, Job, Quad, Tile, TileMut};
 use crate::kernels::strips::{CODES, STRIP_ROWS, Strips};
 use std::arch::x86_64::*;
 
-/// Bytes ahead of the codes being read that are [asked for](ask_for).
+/// Bytes ahead of the codes being read that are asked for, to come into the first cache and into the second.
+///
+/// A core waits for few lines on their way into its first cache, fewer than keep the memory busy behind one stream while it
+/// computes; more may be on their way into the second.
 const NEAR: usize = 2048;
 const FAR: usize = 12 << 10;
 
@@ -223,7 +226,12 @@ fn sixteen<T: Ternary, const R: usize>(job: &Job<'_>, first: usize, t: usize, x:
     let mut lanes = [[_mm512_setzero_ps(); GROUPS]; R];
     for q in 0..chunks {
         let codes = Codes::of(strip, q);
-        ask_for(strip[q * CODES..].as_ptr(), CODES, NEAR, FAR);
+        let at = strip[q * CODES..].as_ptr();
+        for line in (0..CODES).step_by(64) {
+            // A prefetch may name any address.
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(NEAR + line).cast());
+            _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(FAR + line).cast());
+        }
         let x: [&[Quad; QUADS]; R] = x.map(|x| x[q * QUADS..].first_chunk().expect("a row holds its chunks"));
         let scale = |g: usize| scale::<T>(strip, chunks, q, g);
         groups::<R, 3>(&x, &mut lanes, 0, |v| codes.first(v), scale);

@@ -5,7 +5,6 @@
 //! states. The codebooks' 32 bits are two vectors of 16. Few rows of activations are multiplied with codes as they come, by
 //! the same pairs of inputs for all outputs; for many, a panel of sixteen outputs is written down, its outputs in lanes.
 
-use super::ask_for;
 use super::fp16::{add, to_integers};
 use super::vbmi::{multishift, permute, permute_upper};
 use crate::kernels::activations::Row;
@@ -23,9 +22,8 @@ const BEHIND: usize = 64;
 /// Room for any block, and what is loaded behind it.
 const ROOM: usize = 2 + 32 * 8 + BEHIND;
 
-/// Bytes ahead of the ones being read that are [asked for](ask_for).
-const NEAR: usize = 2048;
-const FAR: usize = 12 << 10;
+/// Bytes ahead of the ones being read that are asked for.
+const AHEAD: usize = 2048;
 
 /// Rows of activations from which on a panel is worth its place.
 const MANY: usize = 6;
@@ -266,7 +264,10 @@ impl Strips<'_> {
                 padded[..block.len()].copy_from_slice(block);
                 &padded
             });
-            ask_for(block.as_ptr(), places.block_bytes, NEAR, FAR);
+            for line in (0..places.block_bytes).step_by(64) {
+                // A prefetch may name any address.
+                _mm_prefetch::<_MM_HINT_T0>(block.as_ptr().wrapping_add(AHEAD + line).cast());
+            }
             let mut codes = [_mm512_setzero_si512(); VECTORS];
             for i in 0..VECTORS {
                 // SAFETY: a vector begins in byte 19 * bits at the latest, its last two runs 8 * bits later where bits are
