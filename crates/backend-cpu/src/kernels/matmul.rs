@@ -386,6 +386,10 @@ enum Path {
     Twin,
     Float,
     Direct(Blocks),
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "kernels that read strips are for AVX-512")
+    )]
     Strips(Blocks, Strips),
     Unpacked(Blocks),
     Trellis(Trellis),
