@@ -257,8 +257,9 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], choice: Choice, tiles: &
         fill += &format!("}}\n{close}");
     });
     body += &format!("var next = 0u;\nvar to = 0u;\n{fetch}{fill}workgroupBarrier();\n");
-    body += "for (var h = 0u; h < p.halves; h += 2u) {\nlet here = to;\nnext = h + 2u;\n";
-    body += &format!("if next < p.halves {{\n{fetch}}}\n");
+    body += "for (var h = 0u; h < p.halves; h += 2u) {\nlet here = to;\n";
+    // The last tile comes once more, for nobody: between branches nothing can be stored while matrices are multiplied.
+    body += &format!("next = min(h + 2u, p.halves - 2u);\n{fetch}");
     let pitch = stride / unit;
     for k in (0..DEPTH).step_by(side) {
         let at =
@@ -278,7 +279,7 @@ pub fn cooperative(form: &Form, products: &[Vec<Link>], choice: Choice, tiles: &
         body += "}\n";
     }
     body += if buffers == 2 { "to = 1u - here;\n" } else { "workgroupBarrier();\n" };
-    body += &format!("if next < p.halves {{\n{fill}}}\nworkgroupBarrier();\n}}\n");
+    body += &format!("{fill}workgroupBarrier();\n}}\n");
     let width = at_once * side;
     for (i, first) in
         (0..tiles.each[0]).flat_map(|i| (0..tiles.each[1]).step_by(at_once).map(move |j| (i, j)))
