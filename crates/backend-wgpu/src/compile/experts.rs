@@ -50,9 +50,11 @@ impl Builder<'_> {
     /// steps that leave an expert few rows, as what is filled up costs what rows cost.
     pub(super) fn groupings(&self, used: usize, experts: usize) -> Vec<Grouping> {
         let caps = self.options.caps;
-        let heights = match caps.software {
-            true => &[16, 32][..],
-            false => &[16, 32, 64],
+        let heights = match (caps.software, caps.matrix) {
+            (true, _) => &[16, 32][..],
+            // Matrices of 8 mean a GPU with few registers.
+            (_, Some(16)) => &[16, 32, 64, 128],
+            _ => &[16, 32, 64],
         };
         // Rows that leave an expert as many as half of the next tile on average.
         let most =
@@ -64,9 +66,9 @@ impl Builder<'_> {
                 (true, _) => matrices([2, 2], [along / 2, 2]),
                 (_, 1) => matrices([1, 4], [1, 2]),
                 (_, 2) => matrices([1, 4], [2, 2]),
-                // Matrices of 8 mean a GPU with few registers.
-                (_, 8) => matrices([2, 2], [4, 4]),
-                _ => matrices([1, 4], [4, 2]),
+                (_, 4) => matrices([1, 4], [4, 2]),
+                (_, 8) if caps.matrix == Some(8) => matrices([2, 2], [4, 4]),
+                _ => matrices([2, 8], [4, 2]),
             })
         };
         let all = heights.iter().enumerate();
