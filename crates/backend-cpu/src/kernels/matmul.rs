@@ -23,7 +23,7 @@ pub const TILE_ROWS: usize = 32;
 /// One matrix of encoded rows.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    /// Row after row, or strip after strip ([`Codec::rows`]), without padding; or what [`Kernel::write_strips`] made of it.
+    /// Row after row, or strip after strip ([`Codec::rows`]), without padding; or what [`Kernel::write_strip`] made of it.
     pub bytes: &'a [u8],
     /// Rows: the outputs.
     pub rows: usize,
@@ -431,7 +431,7 @@ impl Kernel {
         }
     }
 
-    /// Bytes that a matrix takes by strips ([`strips`](super::strips)), if this kernel reads those and not the file's.
+    /// Bytes that a matrix takes by strips, if this kernel reads those and not the file's.
     pub fn strips_len(&self, rows: usize, row_len: usize) -> Option<usize> {
         self.strips().map(|strips| rows.div_ceil(STRIP_ROWS) * strips.bytes(row_len))
     }
