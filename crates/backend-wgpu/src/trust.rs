@@ -61,11 +61,11 @@ impl Trust {
     /// [`Error::Device`] if the device fails.
     pub fn tune(&mut self, device: &Device, tape: &Tape) -> Result<bool, Error> {
         let mut another = false;
-        // What every token needs first, then what prompts need, the largest of it before all.
-        // Kernels for few rows are short: what one gains alone, behind others like it, it need not gain between the calls of a token. They are
-        // left as they are unless somebody asks.
+        // Kernels for few rows are short: what one gains alone, behind others like it, it need not gain between the calls of
+        // a token. They are left as they are unless somebody asks.
         let measured = |tunable: &&Tunable| self.tuning == Tuning::Again || tunable.rows > FEW;
         let mut order: Vec<&Tunable> = tape.tunables.iter().filter(measured).collect();
+        // What every token needs first, then what prompts need, the largest of it before all.
         order.sort_by_key(|tunable| {
             let turn = if tunable.rows > FEW { 2 } else { tunable.rows };
             (turn, Reverse(tunable.bytes))

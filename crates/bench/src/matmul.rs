@@ -127,7 +127,8 @@ fn room(bytes: usize) -> MmapMut {
     all
 }
 
-/// Random blocks with numbers, scales and offsets of a reasonable size, the same in each copy. (Products with scales that are nearly 0 are subnormal, which takes some processors a hundred times as long.)
+/// Random blocks with numbers, scales and offsets of a reasonable size, the same in each copy. (Products with
+/// scales that are nearly 0 are subnormal, which takes some processors a hundred times as long.)
 fn weights(codec: &dyn Codec, len: usize, copies: usize) -> MmapMut {
     let spec = codec.spec();
     let mut rng = Rng::new(1);

@@ -14,7 +14,7 @@
 
 use crate::{
     Checkpoint, Container, Error, OpenOptions, Problem, directory, fp8, gptq, mlx, modelopt,
-    repack::{Piece, bits_at, bits_down, unpack, words_of},
+    repack::{Piece, bits_down, unpack, words_of},
     scheme::{Groups, Module, Part, Pieces, Scheme, count},
 };
 use nibble_quant::{Encoded, Registry, grouped::Second};
@@ -256,8 +256,6 @@ fn integers<'a>(
             return Err(Problem::expected(expected, format!("{words} in a row")));
         }
     };
-    let dense = in_word.is_none_or(|n| n * bits == 32);
-    let place = move |i: usize| in_word.map_or(i * bits, |n| i / n * 32 + i % n * bits);
     let groups = match *scale.dims() {
         [rows, groups] if rows == outputs && groups > 0 && inputs.is_multiple_of(groups) => groups,
         _ => {
@@ -289,12 +287,14 @@ fn integers<'a>(
     };
     let codes = move |row: usize, out: &mut [u8]| {
         let stream = &packed.bytes[row * words * 4..(row + 1) * words * 4];
-        if order.is_none() && dense {
-            return unpack(words_of(stream), bits, out);
+        match in_word {
+            None => unpack(words_of(stream), bits, out),
+            // What is left of a word means nothing.
+            Some(n) => words_of(stream)
+                .zip(out.chunks_mut(n))
+                .for_each(|(word, out)| unpack(std::iter::once(word), bits, out)),
         }
-        for (i, code) in out.iter_mut().enumerate() {
-            *code = bits_at(stream, place(order.as_ref().map_or(i, |order| order[i])), bits);
-        }
+        gptq::reorder(order.as_deref(), out);
     };
     let shape = Shape::new(&[outputs, inputs]).ok_or(Problem::Overflow)?;
     let weight = Groups { shape, bits, group, second: Second::Zero, float, numbers, codes }.piece()?;

@@ -134,10 +134,7 @@ impl Scheme for Packed {
         };
         let codes = move |output: usize, out: &mut [u8]| {
             unpack(words_down(words.bytes, outputs, output), bits, out);
-            if let Some(order) = &order {
-                let stored = out.to_vec();
-                out.iter_mut().zip(order).for_each(|(code, &input)| *code = stored[input]);
-            }
+            reorder(order.as_deref(), out);
         };
         let shape = Shape::new(&[outputs, inputs]).ok_or(Problem::Overflow)?;
         let weight = Groups { shape, bits, group, second: Second::Zero, float, numbers, codes }.piece()?;
@@ -151,6 +148,13 @@ pub(crate) fn order_piece<'a>(module: &Module<'a>, order: Option<&[usize]>) -> R
     let Some(order) = order else { return Ok(vec![]) };
     let numbers: Vec<f32> = order.iter().map(|&i| i as f32).collect();
     Ok(vec![(".order".to_owned(), module.floats(&numbers)?)])
+}
+
+/// Puts the stored codes of a row in an order, if there is one.
+pub(crate) fn reorder(order: Option<&[usize]>, codes: &mut [u8]) {
+    let Some(order) = order else { return };
+    let stored = codes.to_vec();
+    codes.iter_mut().zip(order).for_each(|(code, &input)| *code = stored[input]);
 }
 
 /// The inputs sorted by their groups, all of which must have `group` of them; `None` if they are sorted already, as they

@@ -4,7 +4,7 @@
 use super::activations::Lanes;
 use super::activations::{Activations, Forms, Panel, Row, chunks};
 use super::format::{BlockBuffer, Chunk, Format, unpack_row};
-use super::strips::{STRIP_ROWS, Strips};
+use super::strips::{self, STRIP_ROWS};
 use super::trellis::Trellis;
 use super::{Isa, float, scalar};
 use nibble_quant::{CODECS, Codec, Kind, families};
@@ -390,7 +390,7 @@ enum Path {
         not(target_arch = "x86_64"),
         allow(dead_code, reason = "kernels that read strips are for AVX-512")
     )]
-    Strips(Blocks, Strips),
+    Strips(Blocks, strips::Layout),
     Unpacked(Blocks),
     Trellis(Trellis),
 }
@@ -447,7 +447,7 @@ impl Kernel {
         strips.write(self.codec, rows.skip(strip * STRIP_ROWS).take(STRIP_ROWS), to);
     }
 
-    fn strips(&self) -> Option<Strips> {
+    fn strips(&self) -> Option<strips::Layout> {
         if let Path::Strips(_, strips) = self.path { Some(strips) } else { None }
     }
 
@@ -549,7 +549,7 @@ pub fn own_kernels() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     let strips = avx512::STRIPS;
     #[cfg(not(target_arch = "x86_64"))]
-    let strips: &[(Blocks, Strips)] = &[];
+    let strips: &[(Blocks, strips::Layout)] = &[];
     let integer =
         tables.into_iter().flatten().chain(strips.iter().map(|(blocks, _)| blocks)).map(|blocks| blocks.name);
     let all = CODECS.iter().copied().chain(families());

@@ -29,16 +29,16 @@ const VECTOR: usize = 4 * STRIP_ROWS;
 /// Numbers in a group.
 const GROUP: usize = 32;
 
-/// An encoding whose matrices are kept by strips.
+/// What strips need to know of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strips {
+pub struct Layout {
     /// Numbers under one half-precision scale: 256 or 128.
     pub block_len: usize,
     /// Where the scale is in a block of the file.
     pub scale_at: usize,
 }
 
-impl Strips {
+impl Layout {
     /// Bytes of the scales of a chunk: a vector of 16 for each of its blocks.
     pub const fn side_bytes(self) -> usize {
         CHUNK / self.block_len * 2 * STRIP_ROWS

@@ -247,7 +247,7 @@ pub fn sides<'a>(
 }
 
 /// Where a group lies in an order.
-const fn place_of(order: [usize; 8], group: usize) -> usize {
+pub const fn place_of(order: [usize; 8], group: usize) -> usize {
     let mut place = 0;
     while order[place] != group {
         place += 1;

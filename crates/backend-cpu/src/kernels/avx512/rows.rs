@@ -277,7 +277,7 @@ fn fine_tree(sums: __m512) -> [f32; 2] {
     ends(_mm512_add_ps(sixes, _mm512_permute_ps::<0b10_11_00_01>(sixes)))
 }
 
-/// The first lane and the eighth, each plus 0.
+/// Lanes 0 and 8, each plus 0.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn ends(sums: __m512) -> [f32; 2] {

@@ -1,15 +1,16 @@
-//! Ternary numbers by strips of sixteen rows, see [`Strips`]: `tq1_0` and `ptq1_0`.
+//! Ternary numbers by strips of sixteen rows, see [`strips`](crate::kernels::strips): `tq1_0` and `ptq1_0`.
 //!
 //! A code is an index: one permutation of bytes for each of its numbers gives these for four numbers of sixteen rows, which
 //! are multiplied as they come with four activations of a row. Few rows of activations are multiplied together, as far as the
 //! registers hold their sums; tiles for many rows have the same order as strips.
 
 use super::bytes::Bytes;
-use super::{amx, load, one::put, store_floats, tile};
+use super::one::{place_of, put};
+use super::{amx, load, store_floats, tile};
 use crate::kernels::activations::{COARSE_ORDER, Row, chunks};
 use crate::kernels::format::Format;
 use crate::kernels::matmul::{Blocks, CHUNK_QUADS, Job, Quad, Tile, TileMut};
-use crate::kernels::strips::{CODES, STRIP_ROWS, Strips};
+use crate::kernels::strips::{CODES, Layout, STRIP_ROWS};
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the codes being read that are asked for, to come into the first cache and into the second.
@@ -33,12 +34,12 @@ const MOST: usize = 4;
 
 /// What belongs to an encoding.
 trait Ternary {
-    const STRIPS: Strips;
+    const LAYOUT: Layout;
 }
 
 /// Tiles of ternary numbers.
 impl<T: Ternary> Format for T {
-    const CHUNK_BYTES: usize = CODES + T::STRIPS.side_bytes();
+    const CHUNK_BYTES: usize = CODES + T::LAYOUT.side_bytes();
     const BIAS: i32 = 1;
     const TOP: i32 = 2;
 }
@@ -46,18 +47,18 @@ impl<T: Ternary> Format for T {
 struct Tq1_0;
 
 impl Ternary for Tq1_0 {
-    const STRIPS: Strips = Strips { block_len: 256, scale_at: 52 };
+    const LAYOUT: Layout = Layout { block_len: 256, scale_at: 52 };
 }
 
 struct Ptq1_0;
 
 impl Ternary for Ptq1_0 {
-    const STRIPS: Strips = Strips { block_len: 128, scale_at: 26 };
+    const LAYOUT: Layout = Layout { block_len: 128, scale_at: 26 };
 }
 
 /// The kernels of these encodings.
-pub static KERNELS: &[(Blocks, Strips)] =
-    &[(blocks::<Tq1_0>("tq1_0"), Tq1_0::STRIPS), (blocks::<Ptq1_0>("ptq1_0"), Ptq1_0::STRIPS)];
+pub static KERNELS: &[(Blocks, Layout)] =
+    &[(blocks::<Tq1_0>("tq1_0"), Tq1_0::LAYOUT), (blocks::<Ptq1_0>("ptq1_0"), Ptq1_0::LAYOUT)];
 
 const fn blocks<T: Ternary>(name: &'static str) -> Blocks {
     Blocks { name, few: few::<T>, fill: fill::<T>, tile: many::<T> }
@@ -145,7 +146,7 @@ fn threes(codes: __m512i) -> [__m512i; 3] {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn scale<T: Ternary>(strip: &[u8], chunks: usize, q: usize, g: usize) -> __m512 {
-    let at = chunks * CODES + q * T::STRIPS.side_bytes() + g * 32 / T::STRIPS.block_len * 2 * STRIP_ROWS;
+    let at = chunks * CODES + q * T::LAYOUT.side_bytes() + g * 32 / T::LAYOUT.block_len * 2 * STRIP_ROWS;
     let halves: &[u8; 32] = strip[at..].first_chunk().expect("a strip holds its scales");
     // SAFETY: the reference covers the 32 bytes read, and `loadu` asks for no alignment.
     _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(halves.as_ptr().cast()) })
@@ -179,16 +180,7 @@ fn few<T: Ternary>(job: &Job<'_>, room: &mut [Quad]) {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn lay_out(row: &Row<'_>, to: &mut [Quad]) {
-    // Where each group is among those of a chunk.
-    const PLACES: [i32; GROUPS] = {
-        let mut places = [0; GROUPS];
-        let mut place = 0;
-        while place < GROUPS {
-            places[COARSE_ORDER[place]] = place as i32;
-            place += 1;
-        }
-        places
-    };
+    let places: [i32; GROUPS] = std::array::from_fn(|group| place_of(COARSE_ORDER, group) as i32);
     for (q, (to, coarse)) in to.chunks_exact_mut(QUADS).zip(row.coarse).enumerate() {
         for (g, to) in to[..GROUPS].iter_mut().enumerate() {
             let line = &row.line(q, g / 2).0;
@@ -199,7 +191,7 @@ fn lay_out(row: &Row<'_>, to: &mut [Quad]) {
         }
         // SAFETY: the references cover the 32 bytes read of each, and `loadu` asks for no alignment.
         let [places, scale, bias] = unsafe {
-            [PLACES.as_ptr().cast(), coarse.scale.as_ptr().cast(), coarse.bias.as_ptr().cast()]
+            [places.as_ptr().cast(), coarse.scale.as_ptr().cast(), coarse.bias.as_ptr().cast()]
                 .map(|from| _mm256_loadu_si256(from))
         };
         put(&mut to[GROUPS], _mm256_permutevar8x32_epi32(scale, places));
